@@ -1,4 +1,4 @@
-//! Tensors of indices: what is checked before a run, and in it.
+//! Index tensors: checks at shape inference and during a run.
 
 use crate::memory::elements;
 use kiln_ir::graph::TensorType;
@@ -6,12 +6,15 @@ use kiln_ir::host::HostOperand;
 use kiln_ir::{DType, Error, ErrorKind, Layout, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The inputs of an op, as many as it takes.
+/// Returns the inputs of an op as an array.
+///
+/// # Errors
+/// Returns `InvalidArgument` if the number of inputs is not `N`.
 pub(crate) fn inputs<'a, const N: usize>(op: &str, inputs: &'a [TensorType]) -> Result<&'a [TensorType; N]> {
     inputs.try_into().map_err(|_| invalid(format!("{op} expected {N} inputs, found {}", inputs.len())))
 }
 
-/// An axis is one of the tensor's.
+/// Checks that an axis is below the rank of the tensor.
 pub(crate) fn check_axis(op: &str, axis: usize, x: &TensorType) -> Result<()> {
     if axis < x.shape.rank() {
         return Ok(());
@@ -19,7 +22,7 @@ pub(crate) fn check_axis(op: &str, axis: usize, x: &TensorType) -> Result<()> {
     Err(invalid(format!("{op} expected an axis below the rank {}, found {axis} for {}", x.shape.rank(), text(x))))
 }
 
-/// Indices are whole numbers.
+/// Checks that indices are `u32` or `i32`.
 pub(crate) fn check_dtype(op: &str, index: &TensorType) -> Result<()> {
     match index.dtype {
         DType::U32 | DType::I32 => Ok(()),
@@ -27,7 +30,7 @@ pub(crate) fn check_dtype(op: &str, index: &TensorType) -> Result<()> {
     }
 }
 
-/// Indices into `x` along an axis are nowhere else longer than `x`.
+/// Checks that indices into `x` have its rank and exceed its shape along no axis but `axis`.
 pub(crate) fn check_extent(op: &str, axis: usize, x: &TensorType, index: &TensorType) -> Result<()> {
     let same_rank = index.shape.rank() == x.shape.rank();
     let fits = |other: usize| other == axis || index.shape[other] <= x.shape[other];
@@ -41,7 +44,7 @@ pub(crate) fn check_extent(op: &str, axis: usize, x: &TensorType, index: &Tensor
     )))
 }
 
-/// A tensor's type in a message.
+/// Formats a tensor type for an error message.
 pub(crate) fn text(ty: &TensorType) -> String {
     format!("{} {}", ty.dtype, ty.shape)
 }
@@ -54,15 +57,16 @@ pub(crate) fn mismatch(message: String) -> Error {
     Error::new(ErrorKind::ShapeMismatch, message)
 }
 
-/// Indices into an axis, in memory.
+/// An index tensor in memory, with the axis length it indexes.
 pub(crate) struct Indices<'a> {
     words: &'a [u32],
     layout: &'a Layout,
     dtype: DType,
-    /// The length of the axis, and what an index is below: the two differ only where a negative one could pass for a large one.
+    /// The length of the axis, and the exclusive upper bound of an index. They differ only for `i32`: its negative values, read as `u32`, are at
+    /// least 2^31.
     length: usize,
     end: usize,
-    /// The first position, row by row, with an index out of range.
+    /// The row-major position of the first index out of range; `usize::MAX` if there is none.
     bad: AtomicUsize,
 }
 
@@ -73,18 +77,19 @@ impl<'a> Indices<'a> {
         Self { words: elements(operand), layout, dtype, length, end, bad: AtomicUsize::new(usize::MAX) }
     }
 
-    /// The index at a place in memory, where it is in range.
+    /// Returns the index at an offset in memory if it is in range.
     pub(crate) fn get(&self, place: isize) -> Option<isize> {
         let index = self.words[place as usize] as usize;
         (index < self.end).then_some(index as isize)
     }
 
-    /// Remembers that the index at this position is out of range.
+    /// Records that the index at this position is out of range.
     pub(crate) fn refuse(&self, position: usize) {
+        // The minimum does not depend on which thread is first. Relaxed is enough: `finish` consumes `self` after the workers are done.
         self.bad.fetch_min(position, Ordering::Relaxed);
     }
 
-    /// The error for the first index that was out of range.
+    /// Returns the error for the first index that was out of range.
     pub(crate) fn finish(self, op: &str, axis: usize) -> Result<()> {
         let position = self.bad.into_inner();
         if position == usize::MAX {

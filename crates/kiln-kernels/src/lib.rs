@@ -1,7 +1,7 @@
-//! Hand-written kernels, one folder each: the shape rule, the CPU code, the WGSL, an independent reference and tests.
+//! Hand-written kernels, one folder each: shape inference, CPU code, WGSL, an independent reference and tests.
 //!
-//! This crate owns the ops that are more than an elementwise program or a reduction. It refuses devices and memory: a kernel is given its
-//! operands and its threads. Types to know: [`Matmul`](matmul::Matmul), [`Attention`](attention::Attention),
+//! This crate owns the ops that are more than an elementwise program or a reduction. It owns no devices and no memory: a kernel receives its
+//! operands and its worker threads. Types to know: [`Matmul`](matmul::Matmul), [`Attention`](attention::Attention),
 //! [`Softmax`](softmax::Softmax); each implements [`KernelOp`](kiln_ir::KernelOp).
 //!
 //! ```
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! Shared by kernels: `walk` and `places` (where elements are, on the CPU and in WGSL), `rows`, `team` (the invocations of a GPU that share a row),
-//! `tiles` (what they multiply from workgroup memory), `indices`, `memory`.
+//! Shared by kernels: `walk` and `places` (strided iteration, on the CPU and in WGSL), `rows` (row-wise CPU kernels), `team` (GPU invocations that
+//! share a row), `tiles` (workgroup-memory tiles), `indices`, `memory`.
 
 pub mod attention;
 pub mod cat;
@@ -41,10 +41,10 @@ mod walk;
 pub mod wide;
 pub mod window;
 
-/// Half of a step between neighbours of `f32`, relative to them: what one rounding costs.
+/// The unit roundoff of `f32`: the largest relative error of one rounding, half an ULP.
 const HALF_STEP: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// The methods of a [`KernelOp`](kiln_ir::KernelOp) that call its CPU code and its WGSL: functions of the op and of the call.
+/// Implements the methods of [`KernelOp`](kiln_ir::KernelOp) that call the op's CPU function and its WGSL function.
 macro_rules! kernel_code {
     ($run:path, $wgsl:path) => {
         fn has_host_code(&self) -> bool {

@@ -1,12 +1,12 @@
-//! WGSL that kernels share: where elements are, and an invocation for each of them.
+//! WGSL shared by kernels: element offsets, and a kernel with one invocation per output element.
 
 use crate::walk::Walk;
 use kiln_ir::wgsl::{WgslBuilder, WgslKernel, grid};
 use kiln_ir::{Class, DType};
 use std::fmt::Write as _;
 
-/// Functions `NAME0(item)`, `NAME1(item)` and so on: the places of an item in each of the tensors of a walk. Only the number of axes is part of
-/// the text.
+/// Renders functions `NAME0(item)`, `NAME1(item)` and so on, which return the offset of an item in each tensor of a walk. Only the number of
+/// axes is part of the text; lengths and strides are parameters.
 pub(crate) fn places<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, walk: &Walk<N>) -> String {
     let (axes, start) = walk.parts();
     for (number, axis) in axes.iter().enumerate().skip(1) {
@@ -14,7 +14,7 @@ pub(crate) fn places<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, 
     }
     let mut text = String::new();
     for (tensor, start) in start.into_iter().enumerate() {
-        // Indices are computed modulo 2^32, so negative strides need nothing of their own.
+        // Offsets are computed modulo 2^32, so negative strides need no special case.
         builder.param(&format!("{name}{tensor}_start"), start as u32);
         for (number, axis) in axes.iter().enumerate() {
             builder.param(&format!("{name}{tensor}_stride{number}"), axis.strides[tensor] as u32);
@@ -34,7 +34,7 @@ pub(crate) fn places<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, 
     text
 }
 
-/// The type in WGSL that elements are computed with.
+/// Returns the WGSL type that elements of a dtype are computed in.
 pub(crate) fn number_type(dtype: DType) -> &'static str {
     match dtype.class() {
         Class::Float => "f32",
@@ -44,10 +44,10 @@ pub(crate) fn number_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Invocations of a workgroup in [`element_kernel`].
+/// Invocations per workgroup in [`element_kernel`].
 const INVOCATIONS: u32 = 64;
 
-/// A kernel of an invocation for each element of the output, which the function `element(i)` in the text computes.
+/// Creates a kernel with one invocation per output element, which the function `element(i)` in the text computes.
 pub(crate) fn element_kernel(mut builder: WgslBuilder<'_>, elements: usize, text: &str) -> WgslKernel {
     builder.param("elements", elements as u32);
     let main = format!(
@@ -67,7 +67,7 @@ fn main(
     builder.finish(&main, grid((elements as u32).div_ceil(INVOCATIONS)))
 }
 
-/// What the tests of all kernels ask about their WGSL.
+/// WGSL checks shared by the tests of all kernels.
 #[cfg(test)]
 pub(crate) mod checks {
     use kiln_ir::graph::TensorType;
@@ -76,7 +76,7 @@ pub(crate) mod checks {
     use kiln_ir::{DType, KernelOp, Layout};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-    /// The kernel of an op alone, as a plan has it: dtypes that share a word are stored in that of their class.
+    /// Renders the kernel of an op alone, as a plan does: dtypes narrower than a word are stored as the dtype they are computed in.
     pub(crate) fn rendered(op: &dyn KernelOp, operands: &[(DType, Layout)], features: WgslFeatures) -> WgslKernel {
         let ty = |(dtype, layout): &(DType, Layout)| TensorType { shape: layout.shape().clone(), dtype: *dtype };
         let types: Vec<TensorType> = operands.iter().map(ty).collect();
@@ -91,7 +91,7 @@ pub(crate) mod checks {
         op.wgsl(&WgslCall { features, operands: &operands, body: &body, output: &output }).unwrap()
     }
 
-    /// Naga takes the kernel, on adapters with half precision and without.
+    /// Asserts that naga accepts the kernel, on adapters with and without f16 and subgroups.
     pub(crate) fn assert_valid(op: &dyn KernelOp, operands: &[(DType, Layout)]) {
         for f16 in [false, true] {
             let features = WgslFeatures { f16, subgroup_size: f16.then_some(32) };

@@ -1,4 +1,4 @@
-//! Kernels that compute each row along the last axis by itself, in `f32`, whatever the elements are stored as.
+//! CPU kernels that compute each row along the last axis independently, in `f32`, for any storage dtype.
 
 use crate::indices::{invalid, text};
 use crate::matmul::vector::{LANES, Stored, Vector};
@@ -9,10 +9,10 @@ use kiln_ir::host::{HostCall, HostOperand, HostOutput};
 use kiln_ir::{DType, Layout, Result};
 use std::borrow::Cow;
 
-/// Results that are stored at once, where rows are shorter: what half of a first-level cache holds.
+/// Results per store, if rows are shorter than this: half of a 32 KiB L1 cache.
 pub(crate) const STORED: usize = 4096;
 
-/// The last axis of a tensor of floats is one of its axes.
+/// Checks that a tensor has floats and at least one axis.
 pub(crate) fn check_rows(op: &str, x: &TensorType) -> Result<()> {
     if x.dtype.is_float() && x.shape.rank() > 0 {
         return Ok(());
@@ -20,29 +20,29 @@ pub(crate) fn check_rows(op: &str, x: &TensorType) -> Result<()> {
     Err(invalid(format!("{op} expected floats along at least one axis, found {}", text(x))))
 }
 
-/// Whether the elements of each row are next to each other.
+/// Returns whether the elements of each row are contiguous.
 pub(crate) fn has_whole_rows(layout: &Layout) -> bool {
     let last = layout.shape().rank().checked_sub(1);
     last.is_some_and(|last| layout.shape()[last] <= 1 || layout.strides()[last] == 1)
 }
 
-/// A walk over the starts of the rows, and their length.
+/// Returns a walk over the starts of the rows, and the row length.
 pub(crate) fn rows_of(layout: &Layout) -> (Walk<1>, usize) {
     let last = layout.shape().rank() - 1;
     let starts = Walk::new(&layout.shape()[..last], [&layout.strides()[..last]], [layout.offset() as isize]);
     (starts, layout.shape()[last])
 }
 
-/// Vectors that go through a pass together, each with sums of its own, so that none waits for the one before it.
+/// Vectors per iteration of a pass. Each has an accumulator, so that additions do not depend on each other.
 pub(crate) const TOGETHER: usize = 4;
 
-/// What is done to the vectors of a row, one after the other. It is `#[inline(always)]`, or it is not compiled for the level.
+/// An operation on the vectors of a row, in order. Implementations are `#[inline(always)]`; otherwise they are not compiled for the SIMD level.
 pub(crate) trait Pass<V> {
-    /// Takes a vector and gives what it becomes. The place says which of the sums it belongs to.
+    /// Takes a vector and returns what replaces it. `place` selects the accumulator.
     fn take(&mut self, place: usize, x: V) -> V;
 }
 
-/// Takes a row through a pass. The last vector is filled up with `fill`.
+/// Runs a pass over a row. The last vector is padded with `fill`.
 #[inline(always)]
 pub(crate) fn read<V: Vector, T: Stored>(row: &[T], fill: f32, pass: &mut impl Pass<V>) {
     let (whole, rest) = row.as_chunks::<LANES>();
@@ -60,7 +60,7 @@ pub(crate) fn read<V: Vector, T: Stored>(row: &[T], fill: f32, pass: &mut impl P
     }
 }
 
-/// [`read`], with what the row becomes written to `out`, which is as long.
+/// Runs a pass like [`read`], and writes its results to `out`, which is as long as the row.
 #[inline(always)]
 pub(crate) fn write<V: Vector, T: Stored>(row: &[T], fill: f32, out: &mut [f32], pass: &mut impl Pass<V>) {
     let (whole, rest) = row.as_chunks::<LANES>();
@@ -92,17 +92,17 @@ pub(crate) fn load_rest<V: Vector, T: Stored>(rest: &[T], fill: f32) -> V {
 
 #[inline(always)]
 pub(crate) fn store<V: Vector>(x: V, to: &mut [f32; LANES]) {
-    // SAFETY: there are as many as a vector has.
+    // SAFETY: `to` has as many elements as a vector.
     unsafe { x.store(to.as_mut_ptr()) };
 }
 
-/// The sum of all lanes, in double precision.
+/// Returns the sum of all lanes, accumulated in `f64`.
 #[inline(always)]
 pub(crate) fn total<V: Vector>(sums: [V; TOGETHER]) -> f64 {
     sums.into_iter().flat_map(V::lanes).map(f64::from).sum()
 }
 
-/// Calls a function that is generic over how floats are stored.
+/// Calls a function that is generic over the storage type of floats.
 macro_rules! by_storage {
     ($dtype:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $dtype {
@@ -114,7 +114,7 @@ macro_rules! by_storage {
 }
 pub(crate) use by_storage;
 
-/// Computes each row of the first operand and stores it. `cost` is about what an element takes, in quarters of a nanosecond.
+/// Computes each row of the first operand and stores it. `cost` is the approximate time per element, in quarters of a nanosecond.
 pub(crate) fn each_row<T: Stored>(
     call: &HostCall<'_>,
     cost: usize,
@@ -130,37 +130,37 @@ pub(crate) fn each_row<T: Stored>(
         let mut results = Results::new(call.output, range.start * length, together.min(range.len()) * length);
         let end = range.end * length;
         rows.each(range, |[place]| {
-            // SAFETY: the parts of the loop have no rows in common, and all are inside of the output.
+            // SAFETY: the ranges of the tasks are disjoint, and all rows are within the output.
             unsafe { results.put(length, end, |out| compute(&x[place as usize..][..length], out)) };
         });
     })
 }
 
-/// Results of one thread, in order: where they are wanted at once where nothing is done to them, otherwise some at a time.
+/// Writes the results of one thread, in order: directly to the output if it has no fused epilogue, otherwise through a scratch buffer.
 pub(crate) struct Results<'a> {
     output: &'a dyn HostOutput,
     direct: Option<*mut f32>,
     scratch: Vec<f32>,
-    /// The first element that is not stored, and how many after it are in the scratch memory.
+    /// The first element that is not stored yet, and how many elements from there on are in the scratch buffer.
     start: usize,
     filled: usize,
 }
 
 impl<'a> Results<'a> {
-    /// For elements from `start` on. They are stored when there are `capacity`, a multiple of what comes at a time.
+    /// Creates a writer for elements from `start` on. It stores them once there are `capacity`, a multiple of the length of each `put`.
     pub(crate) fn new(output: &'a dyn HostOutput, start: usize, capacity: usize) -> Self {
         let direct = output.floats();
         let scratch = if direct.is_some() { Vec::new() } else { vec![0.0; capacity] };
         Self { output, direct, scratch, start, filled: 0 }
     }
 
-    /// Has the next `len` results computed, and stored where memory is full or where they are the last before `end`.
+    /// Computes the next `len` results. Stores them if the scratch buffer is full or if they are the last before `end`.
     ///
     /// # Safety
-    /// Nobody else stores them, and they are inside of the output.
+    /// The results must be within the output, and no other thread may store them.
     pub(crate) unsafe fn put(&mut self, len: usize, end: usize, compute: impl FnOnce(&mut [f32])) {
         if let Some(memory) = self.direct {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the range is within the output and not shared.
             compute(unsafe { std::slice::from_raw_parts_mut(memory.add(self.start), len) });
             self.start += len;
             return;
@@ -168,7 +168,7 @@ impl<'a> Results<'a> {
         compute(&mut self.scratch[self.filled..self.filled + len]);
         self.filled += len;
         if self.filled == self.scratch.len() || self.start + self.filled == end {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the range is within the output and not shared.
             unsafe { self.output.store(self.start, &mut self.scratch[..self.filled]) };
             self.start += self.filled;
             self.filled = 0;
@@ -176,7 +176,7 @@ impl<'a> Results<'a> {
     }
 }
 
-/// The elements of a small operand, as numbers.
+/// Returns the elements of a small operand as `f32`.
 pub(crate) fn numbers<'a>(operand: &HostOperand<'a>) -> Cow<'a, [f32]> {
     let layout = operand.layout;
     if operand.dtype == DType::F32 && layout.is_contiguous() {
@@ -192,11 +192,11 @@ fn widened<T: Stored>(operand: &HostOperand<'_>) -> Vec<f32> {
     numbers
 }
 
-/// Compares results with those of a reference: to the rounding of the dtype, and besides to `error` of the number, or of `scale` where it
-/// is smaller.
+/// Compares results with a reference. The tolerance is the rounding of the dtype plus `error` relative to the expected value, or to `scale` if
+/// that is larger.
 #[cfg(test)]
 pub(crate) fn assert_close(found: &crate::testing::Memory, expected: &[f64], error: f64, scale: f64, context: &str) {
-    // Half of the distance to the next number, relative to normal ones and for the smallest ones.
+    // Half an ULP: relative for normal numbers, absolute for subnormal ones.
     let (relative, absolute) = match found.dtype {
         DType::F16 => (2f64.powi(-11), 2f64.powi(-25)),
         DType::BF16 => (2f64.powi(-8), 2f64.powi(-134)),

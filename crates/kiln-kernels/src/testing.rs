@@ -1,4 +1,4 @@
-//! What the tests of all kernels share: threads, operands of every layout, and an output that checks how it is written.
+//! Test support shared by all kernels: threads, operands of every layout, and an output that checks how it is written.
 
 use half::{bf16, f16};
 use kiln_ir::graph::TensorType;
@@ -9,7 +9,7 @@ use kiln_ir::{Class, DType, KernelOp, Layout, Result, Shape, SimdLevel, odd};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads that are started for each loop.
+/// Workers that spawn threads for each loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threads {
     pub(crate) count: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// One thread and eight, with vector instructions and without.
+    /// Returns one and eight threads, each with and without SIMD.
     pub(crate) fn all() -> Vec<Self> {
         let levels = [SimdLevel::Scalar, SimdLevel::detect()];
         [1, 8].into_iter().flat_map(|count| levels.map(|simd| Self { count, simd })).collect()
@@ -54,7 +54,7 @@ impl Workers for Threads {
     }
 }
 
-/// Numbers from a seed, the same on every run.
+/// A deterministic random number generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers(u64);
 
@@ -75,13 +75,13 @@ impl Numbers {
         (self.next() % end as u64) as usize
     }
 
-    /// Between -1 and 1.
+    /// Returns a number between -1 and 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 }
 
-/// Memory with elements in it, aligned for all of them.
+/// A buffer of elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     pub(crate) dtype: DType,
@@ -90,7 +90,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Every byte is set, which is a NaN in a float.
+    /// Creates a buffer with every bit set, which is NaN for floats.
     pub(crate) fn poisoned(dtype: DType, elements: usize) -> Self {
         Self { dtype, words: vec![u64::MAX; (elements * dtype.bytes()).div_ceil(8)] }
     }
@@ -113,12 +113,12 @@ impl Memory {
         }
     }
 
-    /// The first elements.
+    /// Returns the first `elements` elements.
     pub(crate) fn values(&self, elements: usize) -> Vec<f64> {
         (0..elements).map(|index| self.get(index)).collect()
     }
 
-    /// The bits of an element of 64.
+    /// Returns the bits of a 64-bit element.
     pub(crate) fn bits(&self, index: usize) -> u64 {
         self.words[index]
     }
@@ -147,7 +147,7 @@ impl Memory {
     }
 }
 
-/// An operand. What lies between its elements is poison.
+/// An operand. Memory between its elements is poisoned.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
     pub(crate) memory: Memory,
@@ -155,7 +155,7 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// Each element from `value`, asked once for each place in memory, in the order of the elements.
+    /// Fills each element from `value`, which is called once per memory location, in row-major order.
     pub(crate) fn new(dtype: DType, layout: Layout, mut value: impl FnMut() -> f64) -> Self {
         let mut memory = Memory::poisoned(dtype, layout.reach().end + 1);
         let mut is_set = vec![false; layout.reach().end];
@@ -167,13 +167,13 @@ impl Operand {
         Self { memory, layout }
     }
 
-    /// Random elements between -1 and 1.
+    /// Creates an operand of random elements between -1 and 1.
     pub(crate) fn random(seed: u64, dtype: DType, layout: Layout) -> Self {
         let mut numbers = Numbers::new(seed);
         Self::new(dtype, layout, || numbers.unit())
     }
 
-    /// Random whole numbers below `end`: numbers below 256 are exact in every dtype, and indices are below a length.
+    /// Creates an operand of random integers below `end`. Those below 256 are exact in every dtype; indices are below a length.
     pub(crate) fn whole(seed: u64, dtype: DType, layout: Layout, end: usize) -> Self {
         let mut numbers = Numbers::new(seed);
         Self::new(dtype, layout, || numbers.below(end) as f64)
@@ -183,7 +183,7 @@ impl Operand {
         TensorType { shape: self.layout.shape().clone(), dtype: self.memory.dtype }
     }
 
-    /// The elements, row by row.
+    /// Returns the elements in row-major order.
     pub(crate) fn values(&self) -> Vec<f64> {
         places(&self.layout).map(|place| self.memory.get(place)).collect()
     }
@@ -194,12 +194,12 @@ pub(crate) struct Indexed {
     pub(crate) x: Operand,
     pub(crate) index: Operand,
     pub(crate) axis: usize,
-    /// Another layout of the shape of the indices.
+    /// A different layout of the index shape.
     pub(crate) other: Layout,
     pub(crate) context: String,
 }
 
-/// Shapes of operands and of their indices, with the axis of the indices: longer and shorter ones, of which many come twice, and none.
+/// Operand shapes, index shapes and axes: indices longer and shorter than the axis, with many duplicates, and empty.
 pub(crate) const INDEXED: [(&[usize], &[usize], usize); 12] = [
     (&[9], &[5], 0),
     (&[3], &[8], 0),
@@ -215,7 +215,7 @@ pub(crate) const INDEXED: [(&[usize], &[usize], usize); 12] = [
     (&[1, 3, 1, 2], &[1, 5, 1, 2], 1),
 ];
 
-/// Operands of every dtype in every layout, of whole numbers below `end`, with indices in changing layouts.
+/// Calls `check` with operands of every dtype and layout, filled with integers below `end`, and indices in varying layouts.
 pub(crate) fn indexed(cases: &[(&[usize], &[usize], usize)], end: usize, mut check: impl FnMut(Indexed)) {
     for &(shape, index_shape, axis) in cases {
         let ways = layouts(&Shape::new(index_shape));
@@ -234,7 +234,7 @@ pub(crate) fn indexed(cases: &[(&[usize], &[usize], usize)], end: usize, mut che
     }
 }
 
-/// The place of every element, row by row.
+/// Iterates over the offsets of all elements in row-major order.
 pub(crate) fn places(layout: &Layout) -> impl Iterator<Item = usize> {
     (0..layout.shape().elem_count()).map(|mut index| {
         let mut place = layout.offset() as isize;
@@ -246,8 +246,8 @@ pub(crate) fn places(layout: &Layout) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Ways in which a tensor of this shape can lie in memory: in order, from an offset, with its last two axes swapped, with its axes turned
-/// around, backwards along each axis, with gaps, and spread along its first axis.
+/// Returns layouts of a shape: contiguous, with an offset, with the last two axes swapped, with the axes reversed, with negative strides, with gaps,
+/// and broadcast along the first axis.
 pub(crate) fn layouts(shape: &Shape) -> Vec<Layout> {
     let rank = shape.rank();
     let in_order = Layout::contiguous(shape.clone());
@@ -276,7 +276,7 @@ pub(crate) fn layouts(shape: &Shape) -> Vec<Layout> {
     all
 }
 
-/// An output that applies `after` to each result as something fused would, and counts how often each element is stored.
+/// An output that applies `after` to each result, like a fused epilogue, and counts how often each element is stored.
 struct Output {
     dtype: DType,
     memory: *mut u8,
@@ -286,7 +286,7 @@ struct Output {
     is_direct: bool,
 }
 
-// SAFETY: the memory is written through `store` and `bytes` alone, whose callers keep to elements of their own.
+// SAFETY: the memory is written only through `store` and `bytes`, whose callers write disjoint elements.
 unsafe impl Sync for Output {}
 
 impl HostOutput for Output {
@@ -294,7 +294,7 @@ impl HostOutput for Output {
         for (index, value) in (start..).zip(values.iter()) {
             self.stored[index].fetch_add(1, Ordering::Relaxed);
             let value = (self.after)(index, *value);
-            // SAFETY: the index was inside of `stored`, which is as long as the output.
+            // SAFETY: `stored` was indexed with `index`, and it is as long as the output.
             unsafe {
                 match self.dtype {
                     DType::F16 => self.memory.cast::<f16>().add(index).write(f16::from_f32(value)),
@@ -304,7 +304,7 @@ impl HostOutput for Output {
                 }
             }
         }
-        // What is left in the scratch memory is not the kernel's any more.
+        // Poisons the scratch buffer, because kernels must not rely on its content after a store.
         values.fill(f32::NAN);
     }
 
@@ -322,7 +322,7 @@ pub(crate) fn run_stored(op: &dyn KernelOp, operands: &[Operand], threads: Threa
     run_with(op, operands, threads, |_, value| value)
 }
 
-/// [`run_stored`] with something fused behind the op.
+/// Runs an op like [`run_stored`], with a fused epilogue.
 pub(crate) fn run_with(
     op: &dyn KernelOp,
     operands: &[Operand],
@@ -334,14 +334,17 @@ pub(crate) fn run_with(
     memory
 }
 
-/// [`run_stored`] with an output that results may be written to. Those that are not are left as poison.
+/// Runs an op like [`run_stored`], with an output that may be written directly. Elements that are not written stay poisoned.
 pub(crate) fn run_direct(op: &dyn KernelOp, operands: &[Operand], threads: Threads) -> Memory {
     let (memory, stored) = run_counted(op, operands, threads, |_, value| value, true).unwrap();
     assert!(stored.iter().all(|&times| times <= 1), "no element is stored twice: {stored:?}");
     memory
 }
 
-/// Runs an op that moves elements, or that refuses its operands.
+/// Runs an op that only moves elements.
+///
+/// # Errors
+/// Returns the error of an op that rejects its operands.
 pub(crate) fn run_moved(op: &dyn KernelOp, operands: &[Operand], threads: Threads) -> Result<Memory> {
     let (memory, stored) = run_counted(op, operands, threads, |_, value| value, false)?;
     assert!(stored.iter().all(|&times| times == 0), "an op that moves elements stores none");
@@ -383,8 +386,8 @@ fn run_counted(
     Ok((memory, stored))
 }
 
-/// The WGSL of an op whose results are `f32` with nothing fused behind, checked for adapters with and without what they may lack. The text is
-/// that for an adapter that has everything.
+/// Renders the WGSL of an op with `f32` results and no epilogue, and validates it for adapters with and without f16 and subgroups. Returns the kernel
+/// for an adapter with both.
 pub(crate) fn render_checked(op: &dyn KernelOp, operands: &[(DType, Layout)]) -> Result<WgslKernel> {
     let operands: Vec<kernel::Operand> =
         operands.iter().map(|(dtype, layout)| kernel::Operand { dtype: *dtype, layout: layout.clone() }).collect();

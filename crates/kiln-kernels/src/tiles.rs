@@ -1,96 +1,96 @@
-//! Text of WGSL kernels that multiply what they brought to workgroup memory: matrix products and attention.
+//! WGSL text for kernels that multiply tiles in workgroup memory: matrix products and attention.
 //!
-//! A tile has a row of `vec4` for each step of a sum: numbers of the lines (rows or columns of an operand) that are multiplied in that step. A
-//! workgroup is 8 by 8 invocations, each of which has one or two groups of four lines of each operand: group `local.x` or `local.y`, and the
-//! one 8 further on, so that neighbours read neighbours.
+//! A tile has a row of `vec4` for each step along the reduction axis: elements of the lines (rows or columns of an operand) that are multiplied in
+//! that step. A workgroup is 8 by 8 invocations. Each has one or two groups of four lines of each operand: group `local.x` or `local.y`, and the
+//! group 8 further on, so that neighbouring invocations read neighbouring groups.
 
 use kiln_ir::Layout;
 use std::fmt::Write as _;
 
-/// Steps that are in a tile at once.
+/// Steps along the reduction axis per tile.
 pub(crate) const STEPS: usize = 16;
 
 /// Invocations of a workgroup along each of its two axes.
 pub(crate) const SIDE: usize = 8;
 
-/// A part of an operand in workgroup memory.
+/// A tile of an operand in workgroup memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
-    /// The variable of the text.
+    /// The name of the WGSL variable.
     pub(crate) name: &'static str,
-    /// Lines of four for each invocation along its axis: 1 or 2.
+    /// Groups of four lines per invocation: 1 or 2.
     pub(crate) fours: usize,
-    /// The invocation's place that says which lines it has: `x` or `y`.
+    /// The component of the local invocation ID that selects the lines: `x` or `y`.
     pub(crate) axis: char,
 }
 
 impl Tile {
-    /// Groups of four lines in the tile.
+    /// Returns the number of groups of four lines in the tile.
     const fn groups(self) -> usize {
         SIDE * self.fours
     }
 
-    /// How often each invocation loads four numbers to fill the tile.
+    /// Returns how many `vec4` each invocation loads to fill the tile.
     pub(crate) const fn loads(self) -> usize {
         self.groups() * STEPS / (SIDE * SIDE)
     }
 
-    /// How many lines there are.
+    /// Returns the number of lines in the tile.
     pub(crate) const fn lines(self) -> usize {
         4 * self.groups()
     }
 
-    /// Groups of four from one step to the next. One is left empty: where steps are side by side in memory, invocations write to different
-    /// banks.
+    /// Returns the distance between steps, in groups of four. One group is padding: it avoids bank conflicts where consecutive invocations write
+    /// consecutive steps.
     const fn pitch(self) -> usize {
         self.groups() + 1
     }
 
-    /// The variable, for so many steps.
+    /// Renders the declaration of the variable, for `steps` steps.
     pub(crate) fn declaration(self, steps: usize) -> String {
         format!("var<workgroup> {}: array<vec4<f32>, {}>;\n", self.name, steps * self.pitch())
     }
 
-    /// The place of a group of lines in a step.
+    /// Renders the expression for a group of lines in a step.
     pub(crate) fn place(self, step: &str, group: &str) -> String {
         format!("{}[({step}) * {}u + {group}]", self.name, self.pitch())
     }
 
-    /// Group `four` of this invocation.
+    /// Renders the expression for group `four` of this invocation.
     pub(crate) fn own(self, step: &str, four: usize) -> String {
         self.place(step, &self.own_group(four))
     }
 
-    /// The number of the invocation's group `four` among the groups of the tile.
+    /// Renders the index of the invocation's group `four` in the tile.
     pub(crate) fn own_group(self, four: usize) -> String {
         format!("(local.{} + {}u)", self.axis, four * SIDE)
     }
 }
 
-/// How an operand is brought to a tile: which of its elements are there, as expressions of the text.
+/// How a tile is loaded from an operand. Strings are WGSL expressions.
 pub(crate) struct Load<'a> {
     pub(crate) tile: Tile,
-    /// The operand's number and name. It begins at `start_NAME`, and reaches up to `p_NAME_last()`: what is beyond its lines and steps is read
-    /// from there, or before.
+    /// The operand's index and name. It begins at `start_NAME`, and its last element is `p_NAME_last()`: reads beyond its lines and steps stay at
+    /// or before it.
     pub(crate) operand: usize,
     pub(crate) name: &'a str,
-    /// The first line, and how far apart neighbours are. What is loaded beyond the last one is in no result that is stored.
+    /// The first line, and the stride between lines. Lines loaded beyond the last one contribute only to results that are not stored.
     pub(crate) lines: [&'a str; 2],
-    /// The same of steps, and where they end: what is beyond counts as 0.
+    /// The first step, the stride between steps, and the end: steps beyond it load 0.
     pub(crate) steps: [&'a str; 3],
-    /// Whether neighbouring invocations read neighbouring steps, or neighbouring lines: what lies side by side most often.
+    /// Whether neighbouring invocations read neighbouring steps instead of lines. Choose the axis that is most often contiguous.
     pub(crate) along_steps: bool,
 }
 
 impl Load<'_> {
-    /// Statements that fill the tile, with a loop: short.
+    /// Renders statements that fill the tile with a loop, which keeps the text short.
     pub(crate) fn in_loop(&self) -> String {
         let (end, invocations) = (self.tile.loads() * SIDE * SIDE, SIDE * SIDE);
         let four = self.four("place");
         format!("        for (var place = lane; place < {end}u; place += {invocations}u) {{\n{four}        }}\n")
     }
 
-    /// The same without a loop, for kernels that have no steps left to spend (`wgsl::LOOP_STEPS`).
+    /// Renders the same without a loop, for kernels that have no loop iterations to spare (`wgsl::LOOP_STEPS`).
     pub(crate) fn written_out(&self) -> String {
         let place = |load: usize| format!("(lane + {}u)", load * SIDE * SIDE);
         let four = |load: usize| format!("        {{\n{}        }}\n", self.four(&place(load)));
@@ -122,12 +122,12 @@ impl Load<'_> {
     }
 }
 
-/// The last element that a layout reaches, for [`Load`].
+/// Returns the last element that a layout reaches, for [`Load`].
 pub(crate) fn last_element(layout: &Layout) -> u32 {
     layout.reach().end.saturating_sub(1) as u32
 }
 
-/// Statements for one step of the sums `{sum}{row}_{four}`: line `row` of the invocation in `rows` times its group `four` in `columns`.
+/// Renders one step of the sums `{sum}{row}_{four}`: the invocation's line `row` in `rows` times its group `four` in `columns`.
 pub(crate) fn products(sum: &str, step: [&str; 2], rows: Tile, columns: Tile) -> String {
     let mut text = "        {\n".to_string();
     for (name, tile, step) in [("a", rows, step[0]), ("b", columns, step[1])] {
@@ -141,13 +141,13 @@ pub(crate) fn products(sum: &str, step: [&str; 2], rows: Tile, columns: Tile) ->
     text + "        }\n"
 }
 
-/// The sums of an invocation: each row with each group of four columns.
+/// Iterates over the sums of an invocation: each row with each group of four columns.
 pub(crate) fn sums(rows: Tile, columns: Tile) -> impl Iterator<Item = (usize, usize)> {
     (0..4 * rows.fours).flat_map(move |row| (0..columns.fours).map(move |four| (row, four)))
 }
 
-/// Statements that end with four results, the first of which is `number`: `column` of a row of `end` columns. They are stored at once where rows
-/// are whole groups of four.
+/// Renders the stores of four results, the first of which is element `number`: `column` of a row of `end` columns. They are one vector store if
+/// rows are whole groups of four.
 pub(crate) fn store(results: &str, column: &str, end: &str, are_whole: bool) -> String {
     if are_whole {
         return format!("            if {column} < {end} {{ finish4(number / 4u, {results}); }}\n");

@@ -1,20 +1,20 @@
-//! Walking over tensors of one shape that lie differently in memory, and sharing that work between threads.
+//! Iteration over tensors of one shape with different strides, and sharing of that work between threads.
 
 use kiln_ir::host::Workers;
 use kiln_ir::{Layout, Result};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The places that belong together in `N` tensors of one shape, row by row. Axes that are one run in all of them are merged, so a walk
-/// over contiguous tensors has one axis.
+/// Iterates over the corresponding offsets in `N` tensors of one shape, in row-major order. Axes that are contiguous in all tensors are merged, so a
+/// walk over contiguous tensors has one axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<const N: usize> {
-    /// Lengths and strides, the outermost first.
+    /// Lengths and strides, outermost first.
     axes: SmallVec<[Axis<N>; 6]>,
     start: [isize; N],
 }
 
-/// A length and the steps from one item to the next.
+/// A length and the stride in each tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis<const N: usize> {
     pub(crate) length: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Axis<const N: usize> {
 }
 
 impl<const N: usize> Walk<N> {
-    /// Over these lengths, with the strides of each tensor and the place of its first element.
+    /// Creates a walk over these lengths, with the strides of each tensor and the offset of its first element.
     pub(crate) fn new(lengths: &[usize], strides: [&[isize]; N], start: [isize; N]) -> Self {
         let mut axes: SmallVec<[Axis<N>; 6]> = SmallVec::new();
         for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
@@ -37,28 +37,28 @@ impl<const N: usize> Walk<N> {
         Self { axes, start }
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub(crate) fn items(&self) -> usize {
         self.axes.iter().map(|axis| axis.length).product()
     }
 
-    /// The steps along the innermost axis, on which [`runs`](Self::runs) go.
+    /// Returns the strides of the innermost axis, along which [`runs`](Self::runs) go.
     pub(crate) fn inner(&self) -> [isize; N] {
         self.axes.last().map_or([0; N], |axis| axis.strides)
     }
 
-    /// The axes, the outermost first, and the places of the first item.
+    /// Returns the axes, outermost first, and the offsets of the first item.
     pub(crate) fn parts(&self) -> (&[Axis<N>], [isize; N]) {
         (&self.axes, self.start)
     }
 
-    /// Calls `visit` with the places of each item in the range, in order.
+    /// Calls `visit` with the offsets of each item in the range, in order.
     pub(crate) fn each(&self, range: Range<usize>, visit: impl FnMut([isize; N])) {
         each(&self.axes, self.start, range, visit);
     }
 
-    /// Calls `visit` for the items in the range, in order, as many at once as lie along the innermost axis: with the number of the first,
-    /// its places, and how many there are.
+    /// Calls `visit` for each run of items along the innermost axis, in order: with the index of its first item, the offsets of that item, and the
+    /// length of the run.
     pub(crate) fn runs(&self, range: Range<usize>, mut visit: impl FnMut(usize, [isize; N], usize)) {
         if range.is_empty() {
             return;
@@ -106,7 +106,7 @@ fn each<const N: usize>(axes: &[Axis<N>], start: [isize; N], range: Range<usize>
 }
 
 impl Walk<1> {
-    /// Over the elements of one tensor.
+    /// Creates a walk over the elements of one tensor.
     pub(crate) fn over(layout: &Layout) -> Self {
         Self::new(layout.shape(), [layout.strides()], [layout.offset() as isize])
     }
@@ -118,13 +118,13 @@ fn step<const N: usize>(places: &mut [isize; N], axis: &Axis<N>, steps: isize) {
     }
 }
 
-/// What a part of a loop must cost at least, in units of about a nanosecond: waking a thread takes some microseconds.
+/// Minimum cost of a task, in units of about a nanosecond. Waking a thread takes some microseconds.
 const PART_COST: usize = 16 << 10;
 
-/// Parts for each thread, so that one that starts late leaves its share to the others.
+/// Tasks per thread, so that others take over the share of a thread that starts late.
 const PARTS_PER_THREAD: usize = 4;
 
-/// Calls `work` with ranges that cover all items, on the threads where `cost` for each item makes that worth it.
+/// Calls `work` with ranges that cover all items. Uses several threads if `cost` per item makes that worth it.
 pub(crate) fn share(
     workers: &dyn Workers,
     items: usize,

@@ -1,4 +1,4 @@
-//! The harness of the benchmarks: arms of a comparison, interleaved in random order.
+//! The benchmark harness: arms of a comparison, interleaved in random order.
 
 use crate::Rng;
 use std::sync::Barrier;
@@ -39,38 +39,38 @@ pub fn run(rounds: usize, arms: &mut [Arm<'_>]) -> Results {
 }
 
 impl Results {
-    /// The names of the arms, in order.
+    /// Returns the names of the arms, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|(name, _)| *name)
     }
 
-    /// The quartiles of an arm's samples.
+    /// Returns the quartiles of an arm's samples.
     ///
     /// # Panics
-    /// Where no arm has this name.
+    /// Panics if no arm has this name.
     pub fn quartiles(&self, name: &str) -> Quartiles {
         Quartiles::new(self.samples(name).to_vec())
     }
 
-    /// How many times as long `name` takes as `base`: quartiles over the rounds of the ratio within a round, which a
-    /// processor that changes its speed from round to round does not move.
+    /// Returns the time of `name` relative to `base`: quartiles over the rounds of the ratio within a round, which clock frequency
+    /// changes between rounds do not affect.
     ///
     /// # Panics
-    /// Where no arm has one of the names.
+    /// Panics if no arm has one of the names.
     pub fn ratio(&self, name: &str, base: &str) -> Quartiles {
         Quartiles::new(self.samples(name).iter().zip(self.samples(base)).map(|(one, other)| one / other).collect())
     }
 
-    /// The samples of an arm, by round.
+    /// Returns the samples of an arm, by round.
     ///
     /// # Panics
-    /// Where no arm has this name.
+    /// Panics if no arm has this name.
     pub fn samples(&self, name: &str) -> &[f64] {
         self.0.iter().find(|(arm, _)| *arm == name).map(|(_, samples)| samples.as_slice()).expect("a known arm")
     }
 }
 
-/// The middle half of some samples.
+/// The quartiles of some samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Quartiles {
     /// A quarter of the samples are below.
@@ -82,10 +82,10 @@ pub struct Quartiles {
 }
 
 impl Quartiles {
-    /// The quartiles of at least one sample.
+    /// Computes the quartiles of at least one sample.
     ///
     /// # Panics
-    /// Where there is none.
+    /// Panics if there are no samples.
     pub fn new(mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         let at = |quarter: usize| samples[(samples.len() - 1) * quarter / 4];
@@ -93,11 +93,11 @@ impl Quartiles {
     }
 }
 
-/// Runs `work` on that many threads at once, with the thread's number; nanoseconds from the common start to the last
-/// end. `warm` runs before the start on each of the threads, so that thread-local state exists.
+/// Runs `work` on that many threads at once, with the index of the thread. Returns the nanoseconds from the common start to the
+/// last end. `warm` runs before the start on each of the threads, so that thread-local state exists.
 ///
 /// # Panics
-/// Where `warm` or `work` does.
+/// Panics if `warm` or `work` panics.
 pub fn on_threads(threads: usize, warm: impl Fn(usize) + Sync, work: impl Fn(usize) + Sync) -> f64 {
     let barrier = Barrier::new(threads);
     let timed = |thread: usize| {

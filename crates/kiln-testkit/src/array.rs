@@ -1,9 +1,9 @@
-//! Arrays in `f64` with plain loops: what results are compared with. Slow and obvious on purpose.
+//! Reference arrays in `f64` with plain loops. Slow and obvious on purpose.
 
 use crate::View;
 use kiln_ir::op::reference;
 
-/// Numbers row by row under a shape.
+/// Numbers in row-major order, with a shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     shape: Vec<usize>,
@@ -11,36 +11,36 @@ pub struct Array {
 }
 
 impl Array {
-    /// These numbers under this shape.
+    /// Creates an array of these numbers.
     ///
     /// # Panics
-    /// Where there are more or fewer.
+    /// Panics if the number of elements does not match the shape.
     pub fn new(shape: &[usize], numbers: Vec<f64>) -> Self {
         assert_eq!(shape.iter().product::<usize>(), numbers.len(), "numbers of an array of {shape:?}");
         Self { shape: shape.to_vec(), numbers }
     }
 
-    /// Each number of its index, in the order of the elements.
+    /// Creates an array by calling `number_at` with each index, in row-major order.
     pub fn from_fn(shape: &[usize], mut number_at: impl FnMut(&[usize]) -> f64) -> Self {
         let mut numbers = Vec::with_capacity(shape.iter().product());
         for_each_index(shape, |index| numbers.push(number_at(index)));
         Self::new(shape, numbers)
     }
 
-    /// The lengths along the axes.
+    /// Returns the lengths along the axes.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The numbers, row by row.
+    /// Returns the numbers in row-major order.
     pub fn numbers(&self) -> &[f64] {
         &self.numbers
     }
 
-    /// The number at an index.
+    /// Returns the number at an index.
     ///
     /// # Panics
-    /// Where the index is outside.
+    /// Panics if the index is out of bounds.
     pub fn at(&self, index: &[usize]) -> f64 {
         assert_eq!(index.len(), self.shape.len(), "{index:?} of {:?}", self.shape);
         let place = index.iter().zip(&self.shape).fold(0, |place, (&at, &length)| {
@@ -50,16 +50,16 @@ impl Array {
         self.numbers[place]
     }
 
-    /// A function of each number.
+    /// Applies a function to each number.
     #[must_use]
     pub fn map(&self, function: impl FnMut(f64) -> f64) -> Self {
         Self { shape: self.shape.clone(), numbers: self.numbers.iter().copied().map(function).collect() }
     }
 
-    /// A function of the numbers of two arrays at each place, both spread to one shape.
+    /// Applies a function to pairs of numbers of two arrays, broadcast to a common shape.
     ///
     /// # Panics
-    /// Where the shapes do not match.
+    /// Panics if the shapes do not match.
     #[must_use]
     pub fn zip(&self, other: &Self, mut function: impl FnMut(f64, f64) -> f64) -> Self {
         let shape = together(&self.shape, &other.shape);
@@ -68,10 +68,10 @@ impl Array {
         Self { shape, numbers }
     }
 
-    /// Spread to a shape.
+    /// Broadcasts the array to a shape.
     ///
     /// # Panics
-    /// Where the shapes do not match.
+    /// Panics if the shapes do not match.
     #[must_use]
     pub fn broadcast(&self, shape: &[usize]) -> Self {
         let added = shape.len().checked_sub(self.shape.len()).expect("a broadcast adds axes, it removes none");
@@ -84,7 +84,7 @@ impl Array {
         })
     }
 
-    /// A function of all numbers along some axes, which keep the length 1. The numbers come in their order.
+    /// Reduces some axes with a function of all numbers along them, in row-major order. The axes keep the length 1.
     #[must_use]
     pub fn reduce(&self, axes: &[usize], function: impl Fn(&[f64]) -> f64) -> Self {
         let kept: Vec<usize> = self
@@ -105,10 +105,10 @@ impl Array {
         })
     }
 
-    /// The product of matrices in the last two axes, the axes before spread to one shape.
+    /// Multiplies matrices in the last two axes, and broadcasts the axes before them.
     ///
     /// # Panics
-    /// Where the shapes do not match.
+    /// Panics if the shapes do not match.
     #[must_use]
     pub fn matmul(&self, other: &Self) -> Self {
         let (a, b) = (&self.shape, &other.shape);
@@ -135,7 +135,7 @@ impl Array {
     }
 }
 
-/// Calls for each index of a shape, row by row.
+/// Calls `visit` with each index of a shape, in row-major order.
 pub(crate) fn for_each_index(shape: &[usize], mut visit: impl FnMut(&[usize])) {
     let mut index = vec![0; shape.len()];
     for _ in 0..shape.iter().product() {
@@ -156,7 +156,7 @@ fn axes_in_order(axes: &[usize]) -> impl Iterator<Item = usize> {
     axes.into_iter()
 }
 
-/// The shape that both are spread to.
+/// Returns the shape that both broadcast to.
 fn together(a: &[usize], b: &[usize]) -> Vec<usize> {
     let rank = a.len().max(b.len());
     let length = |shape: &[usize], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis]);

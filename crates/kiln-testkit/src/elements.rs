@@ -1,9 +1,9 @@
-//! Numbers as elements of a dtype and back. `f64` holds every element exactly, but for those of `I64` beyond 2^53.
+//! Conversion of numbers to elements of a dtype and back. `f64` holds every element exactly, except `I64` beyond 2^53.
 
 use half::{bf16, f16};
 use kiln_ir::{DType, odd};
 
-/// The numbers as little-endian elements: floats rounded once, to the nearest; integers truncated and clamped, 0 for NaN.
+/// Encodes numbers as little-endian elements: floats rounded once, to nearest; integers truncated and clamped, 0 for NaN.
 pub fn encode(numbers: &[f64], dtype: DType) -> Vec<u8> {
     let each = |encode: &dyn Fn(f64, &mut Vec<u8>)| {
         let mut bytes = Vec::with_capacity(numbers.len() * dtype.bytes());
@@ -24,10 +24,10 @@ pub fn encode(numbers: &[f64], dtype: DType) -> Vec<u8> {
     }
 }
 
-/// The numbers that little-endian elements stand for.
+/// Decodes little-endian elements.
 ///
 /// # Panics
-/// Where the bytes are not whole elements.
+/// Panics if the bytes are not whole elements.
 pub fn decode(bytes: &[u8], dtype: DType) -> Vec<f64> {
     assert_eq!(bytes.len() % dtype.bytes(), 0, "{} bytes are no whole elements of {dtype}", bytes.len());
     let words = bytes.chunks_exact(dtype.bytes());
@@ -45,7 +45,7 @@ pub fn decode(bytes: &[u8], dtype: DType) -> Vec<f64> {
     }
 }
 
-/// The number after a round trip through the dtype.
+/// Returns the number after a round trip through the dtype.
 pub fn rounded(number: f64, dtype: DType) -> f64 {
     decode(&encode(&[number], dtype), dtype)[0]
 }

@@ -1,4 +1,4 @@
-//! Cases that NumPy computed: see `crates/kiln/tests/fixtures/make.py`.
+//! Test cases computed by NumPy: see `crates/kiln/tests/fixtures/make.py`.
 
 use crate::view::View;
 use crate::{Array, decode};
@@ -8,47 +8,47 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// One case.
+/// A test case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its number and what it is.
+    /// Its number and a description.
     pub name: String,
-    /// What is run: the name of a tensor method, or `view`.
+    /// The op to run: the name of a tensor method, or `view`.
     pub op: String,
-    /// Arguments that are no tensors.
+    /// Arguments that are not tensors.
     pub args: Value,
-    /// The tensors it is given.
+    /// The input tensors.
     pub inputs: Vec<Input>,
-    /// What it gives.
+    /// The expected outputs.
     pub outputs: Vec<Output>,
-    /// How far a result may be from that.
+    /// The tolerance of the results.
     pub tolerance: Tolerance,
 }
 
-/// A tensor that a case is given.
+/// An input tensor.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// What its elements are.
+    /// The dtype.
     pub dtype: DType,
-    /// What is in memory.
+    /// The array in memory.
     pub base: Array,
-    /// Steps from there to what the op is given.
+    /// The views from there to the op's argument.
     pub views: Vec<View>,
 }
 
-/// What an op gives: numbers in `f64`, rounded to the dtype.
+/// An expected output: numbers in `f64`, rounded to the dtype.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// What the elements are.
+    /// The dtype.
     pub dtype: DType,
     /// The numbers.
     pub array: Array,
 }
 
-/// How far a result may be from the reference.
+/// The tolerance of a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// The same number; a NaN for a NaN.
+    /// The same number; NaN for NaN.
     Exact,
     /// Within the bound that the op's table entry has for the dtype.
     Op,
@@ -78,10 +78,10 @@ struct TensorText {
     views: Vec<Value>,
 }
 
-/// The cases of one file.
+/// Reads the cases of a file.
 ///
 /// # Errors
-/// `Corrupt` where the file is not one that `make.py` writes.
+/// Returns `Corrupt` if the file was not written by `make.py`.
 pub fn read(file: &[u8]) -> Result<Vec<Case>> {
     let arrays = SafeTensors::deserialize(file).map_err(|error| corrupt(error.to_string()))?;
     let mut pools: HashMap<DType, Vec<u8>> = HashMap::new();

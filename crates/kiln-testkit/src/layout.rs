@@ -1,20 +1,20 @@
-//! The layouts that every op must take.
+//! The layouts that every op must support.
 
 use crate::{Array, View};
 
-/// A base array and the steps that lead from it to what was asked for.
+/// A base array and the views that lead from it to the wanted array.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// The name of the layout, for messages.
     pub name: &'static str,
-    /// What is in memory. Elements that the steps leave out are NaN, so that using them shows.
+    /// The array in memory. Elements that the views leave out are NaN, so that using them is noticed.
     pub base: Array,
-    /// The steps.
+    /// The views.
     pub views: Vec<View>,
 }
 
-/// The same elements in every layout that their shape allows: contiguous, transposed, at an offset, stepped, reversed, all of
-/// these at once, and broadcast where the first row is that of all.
+/// Returns the same elements in every layout that their shape allows: contiguous, transposed, at an offset, stepped, reversed, all of
+/// these at once, and broadcast if all rows are equal.
 pub fn layouts(wanted: &Array) -> Vec<Placed> {
     let shape = wanted.shape();
     let mut layouts = vec![Placed { name: "contiguous", base: wanted.clone(), views: vec![] }];
@@ -41,7 +41,7 @@ pub fn layouts(wanted: &Array) -> Vec<Placed> {
     layouts
 }
 
-/// The elements along an axis at `start`, `start + step`, ..., with `behind` more behind the last, and NaN between.
+/// Places the elements along an axis at `start`, `start + step`, ..., with `behind` more elements after the last, and NaN in between.
 fn spaced(wanted: &Array, axis: usize, start: usize, step: usize, behind: usize) -> Array {
     let mut lengths = wanted.shape().to_vec();
     lengths[axis] = start + step * lengths[axis] + behind;

@@ -1,9 +1,9 @@
-//! What tests and benchmarks share. No library and no program depends on it.
+//! Test support shared by tests and benchmarks. No library and no program depends on it.
 //!
-//! It owns the independent references ([`Array`]: `f64` and plain loops), the layouts that every op must take
-//! ([`layouts`]), tolerances ([`tolerance`]), the cases that NumPy computed ([`fixture`]), random kernels ([`wgsl`]), seeded numbers
-//! ([`Rng`]) and the harness of benchmarks ([`arms`]).
-//! It knows no device and no tensor: a layout is [steps](View) that a test applies through the interface that it tests.
+//! It owns the independent references ([`Array`]: `f64` and plain loops), the layouts that every op must support
+//! ([`layouts`]), tolerances ([`tolerance`]), test cases computed by NumPy ([`fixture`]), random kernels ([`wgsl`]), a seeded random number
+//! generator ([`Rng`]) and the benchmark harness ([`arms`]).
+//! It knows no device and no tensor: a layout is a list of [views](View) that a test applies through the interface under test.
 //!
 //! ```
 //! use kiln_testkit::{Array, layouts};

@@ -1,16 +1,16 @@
-//! Seeded numbers.
+//! A seeded random number generator.
 
 /// SplitMix64: the same numbers for the same seed, on every system.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// Starts at a seed. Neighbouring seeds give unrelated numbers.
+    /// Creates a generator from a seed. Neighbouring seeds give unrelated numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -19,26 +19,26 @@ impl Rng {
         bits ^ (bits >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
-        // The bias is `end / 2^64`: nothing that a test could see.
+        // The bias is `end / 2^64`, too small for a test to notice.
         (self.bits() % end as u64) as usize
     }
 
-    /// A number from `low` up to `high`.
+    /// Returns a number from `low` up to `high`.
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         let unit = (self.bits() >> 11) as f64 / (1u64 << 53) as f64;
         low + unit * (high - low)
     }
 
-    /// Brings items into random order.
+    /// Shuffles items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
         }
     }
 
-    /// One of the choices, of which there is at least one.
+    /// Returns one of the choices, of which there must be at least one.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

@@ -1,19 +1,19 @@
-//! Results beside their references.
+//! Comparison of results with references.
 
 use kiln_ir::DType;
 use kiln_ir::op::{Tolerance, ulp};
 
-/// Whether a result is close enough to its reference; nothing but the same number, or a NaN for a NaN, where it must be exact.
+/// Returns whether a result is within the tolerance of its reference. An exact tolerance requires the same number, or NaN for NaN.
 pub fn is_close(dtype: DType, found: f64, wanted: f64, tolerance: Tolerance) -> bool {
     found == wanted
         || (found.is_nan() && wanted.is_nan())
         || (tolerance != Tolerance::EXACT && tolerance.allows(dtype, wanted, found))
 }
 
-/// Whether all results are close enough to their references.
+/// Checks that all results are within the tolerance of their references.
 ///
 /// # Errors
-/// The first place that is not, as a sentence.
+/// Returns a description of the first element that is not.
 pub fn compare(dtype: DType, found: &[f64], wanted: &[f64], tolerance: Tolerance) -> Result<(), String> {
     if found.len() != wanted.len() {
         return Err(format!("expected {} elements, found {}", wanted.len(), found.len()));

@@ -1,40 +1,40 @@
-//! Steps from a tensor to a view of it.
+//! View ops on tensors.
 
 use crate::Array;
 use serde_json::Value;
 
-/// One step, named as the tensor method that takes it.
+/// A view op, named like the tensor method.
 #[derive(Clone, Debug, PartialEq)]
 pub enum View {
     /// Swaps two axes.
     Transpose(usize, usize),
     /// Axis `i` is axis `axes[i]` of the input.
     Permute(Vec<usize>),
-    /// Along an axis, every `step`-th element from `start` up to `end`.
+    /// Along an axis, every `step`-th element from `start` to `end`.
     Slice {
         /// The axis.
         axis: usize,
         /// The first element.
         start: usize,
-        /// Where it ends, which is not part of it.
+        /// The end, exclusive.
         end: usize,
-        /// From one element to the next.
+        /// The distance between elements.
         step: usize,
     },
-    /// Along an axis, from the last element to the first.
+    /// Reverses an axis.
     Flip(usize),
-    /// Spread to a shape.
+    /// Broadcasts to a shape.
     BroadcastTo(Vec<usize>),
-    /// The elements in order, under another shape.
+    /// Keeps the elements in order, with another shape.
     Reshape(Vec<usize>),
-    /// Without an axis of length 1.
+    /// Removes an axis of length 1.
     Squeeze(usize),
-    /// With an axis of length 1 more.
+    /// Inserts an axis of length 1.
     Unsqueeze(usize),
 }
 
 impl View {
-    /// A step as the fixtures write it: `["slice", 1, 0, 3]`. `None` for anything else.
+    /// Parses a view as the fixtures write it: `["slice", 1, 0, 3]`. Returns `None` for anything else.
     pub fn from_json(value: &Value) -> Option<Self> {
         let parts = value.as_array()?;
         let name = parts.first()?.as_str()?;
@@ -58,10 +58,10 @@ impl View {
 }
 
 impl Array {
-    /// The elements that a step leads to.
+    /// Applies a view.
     ///
     /// # Panics
-    /// Where the array has no such view.
+    /// Panics if the array has no such view.
     #[must_use]
     pub fn view(&self, view: &View) -> Self {
         let shape = self.shape();
@@ -99,7 +99,7 @@ impl Array {
         }
     }
 
-    /// The elements with other places along one axis.
+    /// Remaps indices along one axis.
     fn moved(&self, axis: usize, length: usize, place_of: impl Fn(usize) -> usize) -> Self {
         let mut lengths = self.shape().to_vec();
         lengths[axis] = length;

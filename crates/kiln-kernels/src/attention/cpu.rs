@@ -10,16 +10,16 @@ use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result, SimdLevel};
 use std::ops::Range;
 
-/// Queries of a block. Results do not depend on how many there are, but a NaN in a value that no query of the block attends to does not show.
+/// Queries per block. It does not affect results, except that a NaN value is skipped if no query of the block attends to its key.
 const QUERIES: usize = 4 * COLUMNS;
 
-/// Keys of a block: with [`QUERIES`] their scores take 48 KiB.
+/// Keys per block: with [`QUERIES`] their scores take 48 KiB.
 const KEYS: usize = 32 * ROWS;
 
-/// Blocks of queries of a task at most: each block of keys is copied once for all of them.
+/// Maximum blocks of queries per task: each block of keys is packed once for all of them.
 const TOGETHER: usize = 8;
 
-/// Where there are no scores yet. Not infinite, because the distance between two of these has to be 0.
+/// The initial maximum. It is finite, because the difference of two of these has to be 0, not NaN.
 const NO_SCORE: f32 = f32::MIN;
 
 pub(super) fn run(op: &Attention, call: &HostCall<'_>) -> Result<()> {
@@ -29,7 +29,7 @@ pub(super) fn run(op: &Attention, call: &HostCall<'_>) -> Result<()> {
         return Ok(());
     }
     let blocks = m.div_ceil(QUERIES);
-    // Several tasks for each thread, so that none waits long for another one at the end.
+    // Several tasks per thread, so that no thread waits long for another at the end.
     let together = (heads * blocks / (6 * call.workers.count())).clamp(1, TOGETHER);
     let parts = blocks.div_ceil(together);
     call.workers.run(heads * parts, &|task| {
@@ -41,7 +41,7 @@ pub(super) fn run(op: &Attention, call: &HostCall<'_>) -> Result<()> {
     })
 }
 
-/// A head.
+/// The operands of one head.
 struct Head<'a> {
     q: Matrix<'a>,
     k: Matrix<'a>,
@@ -50,30 +50,30 @@ struct Head<'a> {
     level: SimdLevel,
 }
 
-/// Scratch memory for a block of queries. A row has an element for each query, whole tiles.
+/// Scratch memory for a block of queries. A row has an element for each query, padded to whole tiles.
 #[derive(Clone, Copy)]
 struct Memory {
     width: usize,
     /// The queries: panels of 16, with a row for each of their elements.
     queries: *mut f32,
-    /// A row for each element of the result.
+    /// The accumulated results: a row for each of their elements.
     gathered: *mut f32,
     /// The largest score so far.
     largest: *mut f32,
     /// The sum of the weights so far.
     sums: *mut f32,
-    /// A row for each key of a block: scores, then weights. Of all blocks of queries, one after the other.
+    /// A row for each key of a block: scores, then weights. Blocks of queries share it, one after the other.
     scores: *mut f32,
-    /// What was gathered before is multiplied by this. As `scores`.
+    /// Factors that rescale `gathered` and `sums` to the new maximum. Shared like `scores`.
     factors: *mut f32,
 }
 
-/// Some queries of a head, with all of its keys and values.
+/// Computes the results of some queries of a head, over all of its keys and values.
 fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, queries: &Range<usize>) {
     let (d, e) = (task.q.columns, task.v.columns);
     let is_copied = task.k.dtype != DType::F32;
     let copied = |rows: usize, columns: usize| if is_copied { rows.next_multiple_of(ROWS) * columns } else { 0 };
-    // Rows that are kept for each block of queries.
+    // Elements that are kept for each block of queries.
     let kept = (d + e + 2) * QUERIES;
     let blocks = queries.len().div_ceil(QUERIES);
     let lengths = [blocks * kept, KEYS * QUERIES, QUERIES, copied(KEYS, d), copied(e, KEYS), QUERIES * e];
@@ -88,7 +88,7 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
                 (queries, Memory { width, queries: first, gathered, largest, sums, scores, factors })
             })
         };
-        // SAFETY: the scratch memory is as long as `lengths` says, which is enough for a block; the operands are whole; no other task has
+        // SAFETY: the scratch memory is as long as `lengths` says, which is enough for a block; the operands are complete; no other task has
         // these results.
         unsafe {
             for (queries, memory) in blocks() {
@@ -121,27 +121,27 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
     });
 }
 
-/// One past the last key that one of these queries may attend to.
+/// Returns one past the last key that any of these queries may attend to.
 fn last_key(op: &Attention, task: &Head<'_>, queries: &Range<usize>) -> usize {
     let (m, n) = (task.q.rows, task.k.rows);
     if op.causal { (queries.end + n).saturating_sub(m).min(n) } else { n }
 }
 
-/// A matrix as the left side of a product: where it is, or copied.
+/// Returns a matrix as the left side of a product, read in place or packed.
 ///
 /// # Safety
-/// `copy` has room for whole panels of a matrix that is not `f32`.
+/// `copy` must have room for whole panels of a matrix that is not `f32`.
 unsafe fn side(level: SimdLevel, a: Matrix<'_>, copy: *mut f32) -> Side {
     if a.dtype == DType::F32 {
         return Side { first: a.pointer(), lane: a.row, step: a.column, panel: ROWS as isize * a.row };
     }
     let panel = a.columns * ROWS;
-    // SAFETY: as promised by the caller.
+    // SAFETY: promised by the caller.
     unsafe { a.pack::<ROWS>(level, copy, panel) };
     Side { first: copy, lane: 1, step: ROWS as isize, panel: panel as isize }
 }
 
-/// The scores of a block of keys; infinitely small where a query does not attend to a key.
+/// Computes the scores of a block of keys; negative infinity where a query does not attend to a key.
 unsafe fn score(
     op: &Attention,
     task: &Head<'_>,
@@ -153,11 +153,11 @@ unsafe fn score(
     let b = Side { first: memory.queries, lane: 1, step: COLUMNS as isize, panel: (d * COLUMNS) as isize };
     let (rows, panels, c) = (keys.len(), width / COLUMNS, Rows { first: memory.scores, row: width });
     vector::at(task.level, Block { steps: d, rows, panels, a: k, b, before: None, scale: None, c });
-    // SAFETY: as promised by the caller.
+    // SAFETY: promised by the caller.
     let scores = unsafe { std::slice::from_raw_parts_mut(memory.scores, keys.len() * width) };
     if op.causal {
         for (key, row) in keys.clone().zip(scores.chunks_exact_mut(width)) {
-            // Query i attends to keys up to i + n - m, so the first ones of the task may not.
+            // Query i attends to keys up to i + n - m, so the first queries of the task may not attend to this key.
             let first = (key + task.q.rows).saturating_sub(task.k.rows);
             row[..first.saturating_sub(queries.start).min(count)].fill(f32::NEG_INFINITY);
         }
@@ -165,12 +165,12 @@ unsafe fn score(
     if let Some(mask) = task.mask {
         let mask = mask.part(queries.start, count, keys.start, keys.len());
         let attends = |query: usize, key: usize| {
-            // SAFETY: the element is inside of the operand.
+            // SAFETY: the element is within the operand.
             unsafe { mask.pointer::<u8>().offset(query as isize * mask.row + key as isize * mask.column).read() != 0 }
         };
         for (key, row) in scores.chunks_exact_mut(width).enumerate() {
             if mask.row == 0 {
-                // One mask for all queries.
+                // The mask is broadcast over the queries.
                 if !attends(0, key) {
                     row.fill(f32::NEG_INFINITY);
                 }
@@ -183,7 +183,7 @@ unsafe fn score(
     }
 }
 
-/// Adds values by their weights to what was gathered.
+/// Adds the weighted values to the rescaled results.
 fn gather(task: &Head<'_>, memory: Memory, keys: usize, v: Side) {
     let Memory { width, gathered, scores, factors, .. } = memory;
     let b = Side { first: scores, lane: 1, step: width as isize, panel: COLUMNS as isize };
@@ -191,7 +191,7 @@ fn gather(task: &Head<'_>, memory: Memory, keys: usize, v: Side) {
     vector::at(task.level, Block { steps: keys, rows, panels, a: v, b, before: Some(c), scale: Some(factors), c });
 }
 
-/// Multiplies the queries by the scale, and begins with nothing.
+/// Multiplies the queries by the scale, and initializes the accumulators.
 struct Start {
     memory: Memory,
     d: usize,
@@ -218,7 +218,7 @@ impl Work for Start {
     }
 }
 
-/// Makes weights of the scores of a block, and factors that bring what was gathered before to the same scale.
+/// Turns the scores of a block into weights, and computes the factors that rescale earlier results to the new maximum.
 struct Weigh {
     memory: Memory,
     keys: usize,
@@ -237,6 +237,7 @@ impl Work for Weigh {
                 let before = V::load(largest.add(query));
                 let mut now = before;
                 for key in 0..self.keys {
+                    // `max` returns its second operand for NaN: a NaN score is not the maximum, but its weight is NaN.
                     now = V::load(scores.add(key * width + query)).max(now);
                 }
                 now.store(largest.add(query));
@@ -255,7 +256,7 @@ impl Work for Weigh {
     }
 }
 
-/// Divides by the sums of the weights, and turns what was gathered into rows of results.
+/// Divides by the sums of the weights, and transposes the accumulated results into rows.
 struct End {
     memory: Memory,
     count: usize,
@@ -272,6 +273,7 @@ impl Work for End {
         // SAFETY: the scratch memory is as long as its rows, and there are `count` rows of results.
         unsafe {
             for sum in std::slice::from_raw_parts_mut(sums, width) {
+                // A query that attends to no key has a sum of 0, and gives zeros.
                 *sum = if *sum == 0.0 { 0.0 } else { 1.0 / *sum };
             }
             for query in (0..self.count).step_by(LANES) {

@@ -1,4 +1,4 @@
-//! The WGSL of attention: the text beside this file, and the mask where there is one.
+//! The WGSL of attention: fills in the template `gpu.wgsl`, and adds the mask.
 
 use super::Attention;
 use crate::tiles::{Load, SIDE, STEPS, Tile, last_element, products, store, sums};
@@ -14,13 +14,13 @@ const K: Tile = Tile { name: "tile_k", fours: 1, axis: 'x' };
 /// The weights of a block: a step for each key, the queries as rows of the results.
 const WEIGHTS: Tile = Tile { name: "weights", fours: 2, axis: 'y' };
 
-/// Elements of the values, as columns of the results. They take the place of the queries.
+/// Elements of the values, as columns of the results. They reuse the memory of the queries.
 const V: Tile = Tile { name: "tile_qv", fours: 2, axis: 'x' };
 
-/// Steps that are written out.
+/// Steps that are unrolled in a loop.
 const AT_A_TIME: usize = 4;
 
-/// Elements of a result at most: each invocation keeps as many numbers.
+/// Maximum elements of a value: each invocation keeps as many numbers.
 pub(super) const MOST_ELEMENTS: usize = 4 * V.lines();
 
 const MASK: &str = "
@@ -77,20 +77,20 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
     Ok(builder.finish(&format!("{mask}{}", form.text()), wgsl::grid(blocks)))
 }
 
-/// What the text depends on.
+/// The parameters of the text.
 #[derive(Clone, Copy)]
 struct Form {
-    /// Tiles that the elements of a value take.
+    /// Tiles per value.
     tiles: usize,
     /// Whether rows of results are whole groups of four.
     are_whole: bool,
-    /// Whether inner loops are written out. Compilers take seconds for that, so only where a software driver, which counts the steps of all
-    /// loops, would end them (`wgsl::LOOP_STEPS`).
+    /// Whether inner loops are unrolled. That takes compilers seconds, so it is done only if a software driver, which counts the iterations of all
+    /// loops, would otherwise end them (`wgsl::LOOP_STEPS`).
     is_written_out: bool,
 }
 
 impl Form {
-    /// Steps of all loops for a block of keys.
+    /// Returns the iterations of all loops for a block of keys.
     fn loop_steps(self, elements: usize) -> usize {
         let inner = |loads: usize| if self.is_written_out { 0 } else { loads + STEPS / AT_A_TIME };
         let scores = elements.div_ceil(STEPS) * (1 + inner(Q.loads() + K.loads()));
@@ -102,7 +102,7 @@ impl Form {
         if self.is_written_out { load.written_out() } else { load.in_loop() }
     }
 
-    /// The steps of a tile, all or a few at a time.
+    /// Renders the steps of a tile, unrolled completely or a few at a time.
     fn steps(self, step: impl Fn(String) -> String) -> String {
         if self.is_written_out {
             return (0..STEPS).map(|number| step(format!("{number}u"))).collect();
@@ -152,7 +152,7 @@ impl Form {
         self.load(&queries) + &self.load(&keys)
     }
 
-    /// Brings some elements of 16 values, and adds them with their weights.
+    /// Renders the load of a tile of 16 values, and the addition of the weighted values.
     fn gather(self, tile: usize) -> String {
         let values = Load {
             tile: V,
@@ -169,7 +169,7 @@ impl Form {
     }
 }
 
-/// For each query of the invocation the largest score, the sum of the weights of its own keys, and the gathered elements.
+/// Renders the accumulators: for each query of the invocation the largest score, the sum of the weights of its own keys, and the results.
 fn nothing_yet(tiles: usize) -> String {
     let mut text = String::new();
     for four in 0..Q.fours {
@@ -184,7 +184,7 @@ fn nothing_yet(tiles: usize) -> String {
     text
 }
 
-/// Scores that do not count become [`NO_SCORE`], and the invocation tells the largest of its keys.
+/// Renders the masking of scores with `NO_SCORE`, and the exchange of the largest score among the invocation's keys.
 fn largest_of_own() -> String {
     let mut text = line(2, "let scale = bitcast<f32>(p_scale());");
     for (key, four) in sums(K, Q) {
@@ -204,7 +204,7 @@ fn largest_of_own() -> String {
     text
 }
 
-/// What changes with the largest score: how much what was gathered before counts.
+/// Renders the new maxima, and the factors that rescale earlier sums and results to them.
 fn largest_of_all() -> String {
     let mut text = String::new();
     for four in 0..Q.fours {
@@ -235,7 +235,7 @@ fn weights(tiles: usize) -> String {
     text
 }
 
-/// The weights of all keys, as the factor of the results. A query that attends to nothing has results of 0.
+/// Renders the reciprocal of the sum of all weights, the factor of the results. A query that attends to no key has results of 0.
 fn sums_of_all() -> String {
     let mut text = String::new();
     for four in 0..Q.fours {
@@ -250,7 +250,7 @@ fn sums_of_all() -> String {
     text
 }
 
-/// Stores the elements of a tile.
+/// Renders the stores of the elements of a tile.
 fn results(tile: usize, are_whole: bool) -> String {
     let result = |(query, four)| {
         format!(
@@ -275,7 +275,7 @@ fn results(tile: usize, are_whole: bool) -> String {
     sums(WEIGHTS, V).map(result).collect()
 }
 
-/// Where invocation `x` of those with the same queries tells something about group `four` of them: in the place of the keys.
+/// Renders where invocation `x`, among those with the same queries, shares a value for group `four` of them. It reuses the memory of the keys.
 fn told(four: usize, x: &str) -> String {
     format!("{}[{}u * {x} + {}]", K.name, 2 * SIDE, Q.own_group(four))
 }

@@ -1,4 +1,4 @@
-//! The gradient of attention: through the matrix of weights, which it holds while it runs.
+//! The gradient of attention. It materializes the matrix of weights.
 
 use super::Attention;
 use crate::matmul::Matmul;
@@ -7,7 +7,7 @@ use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, Shape, op};
 
-/// In the place of a score that does not count. Finite: a row of these alone has weights, which are then taken away.
+/// Replaces masked scores. It is finite, so that a fully masked row gets weights, not NaN; they are then set to 0.
 const NO_SCORE: f64 = -1e30;
 
 pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient: Expr<'a>) -> Option<Gradients<'a>> {
@@ -31,7 +31,7 @@ pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient
     Some(all.chain(mask.iter().map(|_| None)).collect())
 }
 
-/// Which scores count, as `U8` of the shape of the scores; `None` where all do.
+/// Returns which scores count, as `U8` of the shape of the scores; `None` if all do.
 fn counted<'a>(attention: &Attention, q: Expr<'a>, k: Expr<'a>, mask: Option<Expr<'a>>) -> Option<Expr<'a>> {
     if !attention.causal {
         return mask;

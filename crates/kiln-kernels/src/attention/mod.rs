@@ -1,8 +1,8 @@
-//! Attention in one pass: scores are made block by block and never kept.
+//! Fused attention with online softmax: scores are computed block by block and never stored as a whole.
 //!
-//! On the CPU everything is computed turned around, with a query in each lane of a vector: the scores of a block of keys are the product of
-//! the keys and the turned queries, and what the queries gather is the product of the turned values and the weights. So keys and values of
-//! `f32` are read where they are, and largest scores and sums are found without looking across lanes.
+//! On the CPU everything is computed transposed, with a query in each lane of a vector: the scores of a block of keys are the product of the keys and
+//! the transposed queries, and the results are the product of the transposed values and the weights. So keys and values of `f32` are read in place,
+//! and maxima and sums need no horizontal reductions.
 
 mod cpu;
 mod gpu;
@@ -20,16 +20,16 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, Error, ErrorKind, KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
-/// Attention: `softmax(q kᵀ scale) v`, of queries `(b, h, m, d)`, keys `(b, h, n, d)` and values `(b, h, n, e)` of one float dtype:
-/// `(b, h, m, e)` in that dtype. A query that attends to nothing gives zeros.
+/// Scaled dot-product attention: `softmax(q kᵀ scale) v`, of queries `(b, h, m, d)`, keys `(b, h, n, d)` and values `(b, h, n, e)` of one float
+/// dtype: `(b, h, m, e)` in that dtype. A query that attends to no key gives zeros.
 ///
-/// Everything is computed in `f32`, in an order that does not depend on the number of threads: results are the same bit by bit on any number
+/// Everything is computed in `f32`, in an order that does not depend on the number of threads: results are bitwise identical on any number
 /// of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
-    /// What scores are multiplied by, most often `1 / sqrt(d)`.
+    /// The factor of the scores, usually `1 / sqrt(d)`.
     pub scale: f32,
-    /// Whether query `i` attends only to keys up to `i + (n - m)`: the last query to all of them.
+    /// Whether query `i` attends only to keys up to `i + (n - m)`. The last query attends to all keys.
     pub causal: bool,
     /// Whether there is a fourth input, `U8` of shape `(b, h, m, n)`: 0 where a query does not attend to a key.
     pub has_mask: bool,
@@ -87,7 +87,7 @@ impl KernelOp for Attention {
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([q, k, ..], &[query, key, value, ..]) = (inputs, largest) else { return 0.0 };
         let (d, n) = (q.shape.last().copied().unwrap_or(0) as f64, k.shape.get(2).copied().unwrap_or(0) as f64);
-        // Rounded scores change weights by as much; then weights and values are added up.
+        // Absolute errors of scores become relative errors of weights. Summing the weighted values adds its own error.
         let scores = (8.0 + d.sqrt()) * d * query * key * f64::from(self.scale).abs();
         (16.0 + n.sqrt() + scores) * crate::HALF_STEP * value
     }

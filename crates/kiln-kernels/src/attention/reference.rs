@@ -1,10 +1,10 @@
-//! Attention as it is written in a book, in `f64`.
+//! Textbook attention in `f64`.
 
 use super::Attention;
 use crate::testing::Operand;
 use kiln_ir::op::reference::softmax;
 
-/// The elements row by row.
+/// Returns the elements in row-major order.
 pub(crate) fn attention(op: &Attention, operands: &[Operand]) -> Vec<f64> {
     let shape = |operand: usize| operands[operand].layout.shape().clone();
     let (heads, m, d) = (shape(0)[0] * shape(0)[1], shape(0)[2], shape(0)[3]);

@@ -4,11 +4,11 @@ use crate::testing::{Memory, Numbers, Operand, Threads, layouts, render_checked,
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
 
-/// How far results are from those in `f64`, where values are between -1 and 1 and scores below 10: rounding errors of the scores, which are
-/// sums of at most 100 products, of the exponential and of the sums of weights.
+/// Tolerance against the `f64` reference, for values between -1 and 1 and scores below 10: rounding errors of the scores, which are sums of at
+/// most 100 products, of the exponential and of the sums of weights.
 const ERROR: f64 = 2e-5;
 
-/// The distance from a result up to 1 to its neighbour, when it is stored.
+/// Returns the error of rounding a result of at most 1 to its dtype.
 fn storing_error(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
@@ -26,7 +26,7 @@ fn check(op: &Attention, operands: &[Operand], result: &Memory, what: &str) {
     }
 }
 
-/// Queries, keys and values of two by three heads, and a mask with 0 in about a third.
+/// Creates queries, keys and values of two by three heads, and a mask with about a third zeros.
 fn operands(dtype: DType, [m, n, d, e]: [usize; 4], pick: impl Fn(usize, &[Layout]) -> Layout) -> Vec<Operand> {
     let shapes = [[2, 3, m, d], [2, 3, n, d], [2, 3, n, e], [2, 3, m, n]].map(Shape::from);
     let mut numbers = Numbers::new((m * 1000 + n) as u64);
@@ -41,7 +41,7 @@ fn operands(dtype: DType, [m, n, d, e]: [usize; 4], pick: impl Fn(usize, &[Layou
     shapes.iter().enumerate().map(operand).collect()
 }
 
-/// Sizes around those of vectors, tiles and blocks, with masks and without, on one thread and eight with the same bits.
+/// Sizes around the vector, tile and block sizes, with and without masks. One thread and eight give the same bits.
 #[test]
 fn attention_of_any_size_is_that_of_the_reference() {
     let sizes = [
@@ -126,7 +126,7 @@ fn large_scores_do_not_overflow() {
         for threads in Threads::all() {
             let mut operands = operands(DType::F32, [7, 110, 16, 5], |_, layouts| layouts[0].clone());
             operands.truncate(3);
-            // Whole numbers, and powers of two as scale: scores are exact, so that the reference ranks them alike.
+            // Integers and power-of-two scales: scores are exact, so that the reference ranks them alike.
             let mut numbers = Numbers::new(8);
             for operand in &mut operands[..2] {
                 *operand = Operand::new(DType::F32, operand.layout.clone(), || numbers.below(7) as f64 - 3.0);
@@ -136,7 +136,7 @@ fn large_scores_do_not_overflow() {
     }
 }
 
-/// A NaN among the scores shows, and what is fused sees each element once, with its place.
+/// A NaN among the scores propagates, and a fused epilogue is applied once to each element, with its index.
 #[test]
 fn nans_show_and_what_is_fused_is_applied_once() {
     for threads in Threads::all() {
@@ -169,7 +169,7 @@ impl Work for PowersOfTwo<'_> {
     }
 }
 
-/// The exponential that makes weights of scores.
+/// The exponential that turns scores into weights.
 #[test]
 fn powers_of_two_are_those_of_the_reference() {
     let exponents: Vec<f32> = (0..200_000).map(|index| index as f32 * -130.0 / 200_000.0).collect();
@@ -188,7 +188,7 @@ fn powers_of_two_are_those_of_the_reference() {
     }
 }
 
-/// What does not fit is refused with what was expected and found.
+/// Invalid shapes and dtypes are rejected with a message that names what was expected and found.
 #[test]
 fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     let ty = |shape: [usize; 4], dtype| TensorType { shape: Shape::from(shape), dtype };
@@ -220,7 +220,7 @@ fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     assert_ne!(PLAIN.attributes(), Attention { causal: true, ..PLAIN }.attributes());
 }
 
-/// Valid WGSL for each dtype, with and without a mask, and the same for shapes of a class; too large values are refused.
+/// Valid WGSL for each dtype, with and without a mask. Shapes of a class share their text, and too large values are rejected.
 #[test]
 fn the_text_is_valid_and_depends_on_shapes_by_classes() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
@@ -243,7 +243,7 @@ fn the_text_is_valid_and_depends_on_shapes_by_classes() {
                 assert!(!text.contains(&format!("result{tiles}_0_0")), "{elements}");
                 assert_eq!(text.contains("finish4(number"), elements % 4 == 0, "{elements}");
             }
-            // Many keys: fewer loops. Too many: refused.
+            // Many keys: loops are unrolled. Too many: rejected.
             assert!(one.source.contains("at < STEPS"));
             let long = |keys: usize| {
                 let layout = |lengths: [usize; 2]| Layout::contiguous(Shape::from((1, 1, lengths[0], lengths[1])));

@@ -1,4 +1,4 @@
-//! Joining on the CPU: whole runs are copied at once where elements lie together.
+//! Concatenation on the CPU: contiguous runs are copied at once.
 
 use super::Cat;
 use crate::memory::{Target, by_width, copy_run, elements};
@@ -11,11 +11,11 @@ pub(super) fn run(op: &Cat, call: &HostCall<'_>) -> Result<()> {
     by_width!(call.operands[0].dtype, join(op, call))
 }
 
-/// An input, with the number of its first element among those of all inputs.
+/// An input, with the index of its first element among those of all inputs.
 struct Part<'a, T> {
     from: &'a [T],
     first: usize,
-    /// Over its places, and those in the output.
+    /// Walks over the offsets in the input and in the output.
     walk: Walk<2>,
 }
 
@@ -41,7 +41,7 @@ fn join<T: Pod + Send + Sync>(op: &Cat, call: &HostCall<'_>) -> Result<()> {
                 continue;
             }
             walk.runs(start - first..end - first, |_, [place, to_place], length| {
-                // SAFETY: every element of the output belongs to one of an input, and the parts of the loop have none in common.
+                // SAFETY: every element of the output belongs to one input element, and the ranges of the tasks are disjoint.
                 unsafe {
                     if target == 1 {
                         copy_run(to.slice(to_place as usize, length), from, place, source);

@@ -1,4 +1,4 @@
-//! Joining on a GPU: an invocation for each element of the result, which finds the input that it is from.
+//! Concatenation on a GPU: an invocation for each element of the result finds the input that it comes from.
 
 use super::Cat;
 use crate::places::{element_kernel, number_type, places};

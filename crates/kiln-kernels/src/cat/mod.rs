@@ -1,4 +1,4 @@
-//! Tensors one behind the other along an axis.
+//! Concatenation along an axis.
 
 mod cpu;
 mod gpu;
@@ -14,7 +14,7 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::{KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
-/// Tensors one behind the other along an axis. They have one dtype, and equal lengths along every other axis.
+/// Concatenates tensors along an axis. They have one dtype, and equal lengths along every other axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cat {
     /// The axis.
@@ -22,7 +22,7 @@ pub struct Cat {
 }
 
 impl Cat {
-    /// How many inputs a kernel on a GPU can have. More than these are joined in several steps.
+    /// Maximum inputs of a GPU kernel. More inputs are concatenated in several steps.
     pub const MAX_GPU_INPUTS: usize = 7;
 }
 

@@ -1,4 +1,4 @@
-//! Joining by coordinates.
+//! Concatenation by coordinates.
 
 use crate::gather::reference::{coordinates, number};
 use crate::testing::Operand;

@@ -40,7 +40,7 @@ fn joins_every_dtype_in_every_layout() {
     }
 }
 
-/// Large enough that the work is shared between threads, whose parts begin inside of inputs.
+/// Large enough that the work is shared between threads, whose ranges begin in the middle of inputs.
 #[test]
 fn threads_change_nothing() {
     for axis in [0, 1] {

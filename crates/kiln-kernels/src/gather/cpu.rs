@@ -1,4 +1,4 @@
-//! Gathering on the CPU: whole runs are copied at once where elements lie together.
+//! Gather on the CPU: contiguous runs are copied at once.
 
 use super::{Gather, IndexSelect};
 use crate::indices::Indices;
@@ -17,7 +17,7 @@ fn gather_elements<T: Pod + Send + Sync>(op: &Gather, call: &HostCall<'_>) -> Re
     let [x, index] = call.operands else { unreachable!("the shape rule has counted the operands") };
     let (from, to) = (elements::<T>(x), Target::<T>::of(call.output));
     let indices = Indices::new(index, x.layout.shape()[op.axis]);
-    // The axis is left to the index, so the walk stays at its start.
+    // The index determines the position along the axis, so the walk has stride 0 there.
     let along = x.layout.strides()[op.axis];
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_slice(x.layout.strides());
     strides[op.axis] = 0;
@@ -26,7 +26,7 @@ fn gather_elements<T: Pod + Send + Sync>(op: &Gather, call: &HostCall<'_>) -> Re
     let steps = walk.inner();
     share(call.workers, walk.items(), 1, |range| {
         walk.runs(range, |first, [mut place, mut index], length| {
-            // SAFETY: the parts of the loop have no elements in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             let run = unsafe { to.slice(first, length) };
             for (position, element) in (first..).zip(run) {
                 match indices.get(index) {
@@ -51,7 +51,7 @@ fn select_runs<T: Pod + Send + Sync>(op: &IndexSelect, call: &HostCall<'_>) -> R
     let (layout, axis) = (x.layout, op.axis);
     let indices = Indices::new(index, layout.shape()[axis]);
     let (along, count) = (layout.strides()[axis], index.layout.shape()[0]);
-    // Over the axes before and the indices; behind each of them is a block.
+    // Walks over the axes before `axis` and the indices. Each item is a block of the axes after it.
     let lengths: SmallVec<[usize; 6]> = layout.shape()[..axis].iter().copied().chain([count]).collect();
     let outer: SmallVec<[isize; 6]> = layout.strides()[..axis].iter().copied().chain([0]).collect();
     let mut numbers: SmallVec<[isize; 6]> = SmallVec::from_elem(0, axis);
@@ -66,7 +66,7 @@ fn select_runs<T: Pod + Send + Sync>(op: &IndexSelect, call: &HostCall<'_>) -> R
         walk.each(range, |[start, index]| {
             match indices.get(index) {
                 Some(found) => block.runs(0..block_length, |first, [place], length| {
-                    // SAFETY: the parts of the loop have no elements in common.
+                    // SAFETY: the ranges of the tasks are disjoint.
                     let run = unsafe { to.slice(item * block_length + first, length) };
                     copy_run(run, from, start + found * along + place, stride);
                 }),

@@ -1,4 +1,4 @@
-//! Gathering on a GPU: an invocation for each element of the result.
+//! Gather on a GPU: an invocation for each element of the result.
 
 use super::{Gather, IndexSelect};
 use crate::places::{element_kernel, number_type, places};
@@ -11,7 +11,7 @@ pub(super) fn gather(op: &Gather, call: &WgslCall<'_>) -> Result<WgslKernel> {
     Ok(render(call, op.axis, &call.operands[1].layout))
 }
 
-/// As gathering, with indices that are the same across the axis.
+/// Renders a gather whose indices are broadcast across the other axes.
 pub(super) fn index_select(op: &IndexSelect, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let (x, index) = (&call.operands[0].layout, &call.operands[1].layout);
     let shape = x.shape().with(op.axis, index.shape()[0]);
@@ -26,7 +26,7 @@ fn render(call: &WgslCall<'_>, axis: usize, index: &Layout) -> WgslKernel {
     let along = std::mem::take(&mut strides[axis]);
     let starts = [x.layout.offset() as isize, index.offset() as isize];
     let walk = Walk::new(index.shape(), [&strides, index.strides()], starts);
-    // As an unsigned number, a negative index is not below this either.
+    // As an unsigned number, a negative index is at least 2^31 and fails this comparison too.
     let length = x.layout.shape()[axis];
     let end = if indices.dtype == DType::I32 { length.min(1 << 31) } else { length };
     let mut builder = call.builder();

@@ -1,7 +1,7 @@
-//! Elements of a tensor by their indices along an axis.
+//! Gather and index-select: elements of a tensor by index along an axis.
 //!
-//! An index out of range, which a negative one is, is an error on the CPU. A kernel on a GPU cannot return one: there it gives 0 for what
-//! it would have selected.
+//! An index out of range, including a negative one, is an error on the CPU. A GPU kernel cannot return an error and selects 0
+//! instead.
 
 mod cpu;
 mod gpu;
@@ -18,9 +18,9 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::{KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
-/// One element for each index, from the line along the axis that the index is on.
+/// Selects one element per index along an axis.
 ///
-/// Inputs: `x`, and indices of the same rank that are nowhere longer than `x` but along the axis. The result has the shape of the indices:
+/// Inputs: `x`, and indices of the same rank that are longer than `x` along no axis but this one. The result has the shape of the indices:
 /// `out[a, i, b] = x[a, index[a, i, b], b]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
@@ -28,7 +28,7 @@ pub struct Gather {
     pub axis: usize,
 }
 
-/// A slice of a tensor for each index: `out[a, i, b] = x[a, index[i], b]`. Along axis 0 of a table it is the lookup of embeddings.
+/// Selects a slice of a tensor per index: `out[a, i, b] = x[a, index[i], b]`. Along axis 0 of a table it is an embedding lookup.
 ///
 /// Inputs: `x`, and indices of rank 1. The result is as long along the axis as there are indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl KernelOp for IndexSelect {
 
     fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
         let &[x, index] = inputs else { return None };
-        // An index for each element of the slices.
+        // Broadcasts the indices to the shape of the slices.
         let slices = gradient.shape();
         let line = (0..slices.rank()).map(|axis| if axis == self.axis { slices[axis] } else { 1 }).collect();
         let index = index.reshape(line).spread(&slices);
@@ -119,7 +119,7 @@ impl KernelOp for IndexSelect {
     kernel_code!(cpu::index_select, gpu::index_select);
 }
 
-/// Of the tensor that is selected from, no more than the result has; of the indices all.
+/// Returns the bytes read of an operand: of the source no more than the result has, of the indices all.
 fn read_bytes(op: &dyn KernelOp, operand: usize, inputs: &[TensorType]) -> u64 {
     let all = inputs[operand].bytes();
     match (operand, op.infer(inputs)) {

@@ -1,9 +1,9 @@
-//! Gathering by coordinates.
+//! Gather by coordinates.
 
 use crate::testing::Operand;
 use kiln_ir::Shape;
 
-/// Coordinates of the n-th element of a shape, row by row.
+/// Returns the coordinates of a row-major index.
 pub(crate) fn coordinates(shape: &Shape, mut number: usize) -> Vec<usize> {
     let mut coordinates = vec![0; shape.rank()];
     for axis in (0..shape.rank()).rev() {
@@ -13,7 +13,7 @@ pub(crate) fn coordinates(shape: &Shape, mut number: usize) -> Vec<usize> {
     coordinates
 }
 
-/// The number of an element with these coordinates.
+/// Returns the row-major index of coordinates.
 pub(crate) fn number(shape: &Shape, coordinates: &[usize]) -> usize {
     coordinates.iter().zip(shape.iter()).fold(0, |number, (&coordinate, &length)| number * length + coordinate)
 }

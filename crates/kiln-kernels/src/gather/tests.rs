@@ -58,7 +58,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// Bits move as they are, those of NaNs too.
+/// Elements are moved bit for bit, NaN payloads included.
 #[test]
 fn bits_are_kept() {
     let mut x = Operand::whole(1, DType::F32, Layout::contiguous(Shape::from(4)), 200);
@@ -71,7 +71,7 @@ fn bits_are_kept() {
     }
 }
 
-/// The first one that is out of range is named, whichever thread finds one first.
+/// The error names the first index out of range, whichever thread finds one first.
 #[test]
 fn indices_out_of_range_are_named() {
     let x = Operand::whole(1, DType::F32, Layout::contiguous(Shape::from((300, 7))), 200);
@@ -95,7 +95,7 @@ fn indices_out_of_range_are_named() {
     }
 }
 
-/// Nothing can be selected from an axis of length 0, but from one beside it.
+/// Selecting from an axis of length 0 is an error, but not from another axis of an empty tensor.
 #[test]
 fn empty_tensors() {
     let x = Operand::whole(1, DType::U8, Layout::contiguous(Shape::from((0, 3))), 200);
@@ -125,7 +125,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(error.kind(), ErrorKind::TooLarge);
 }
 
-/// Of a table only the selected rows are read, and never more than there are.
+/// Only the selected rows of a table are read, and never more than there are.
 #[test]
 fn reads_are_what_is_selected() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };

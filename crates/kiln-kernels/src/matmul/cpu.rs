@@ -1,7 +1,7 @@
-//! The product on the CPU: which way it goes, how it is cut into blocks, and where the blocks go.
+//! The product on the CPU: choice of algorithm, blocking, and stores.
 //!
-//! The cuts along the axis that is summed over depend on its length alone. Those along rows and columns depend on the number of threads too,
-//! and change no result: each element is the same sum wherever its block ends.
+//! Blocks along the reduction axis depend on its length alone. Blocks along rows and columns also depend on the number of threads, which
+//! changes no result: each element is the same sum wherever its block ends.
 
 use super::Matmul;
 use super::few;
@@ -16,37 +16,37 @@ use kiln_ir::{DType, Error, ErrorKind, Result, SimdLevel};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Steps along the summed axis in one block: a panel of columns has 32 KiB, and one of rows 12 KiB.
+/// Steps along the reduction axis per block: a panel of columns has 32 KiB, and a panel of rows 12 KiB.
 const BLOCK_STEPS: usize = 512;
 
-/// Rows of a block: with [`BLOCK_STEPS`] three eighths of a second-level cache of 512 KiB.
+/// Rows per block: with [`BLOCK_STEPS`] three eighths of an L2 cache of 512 KiB.
 const BLOCK_ROWS: usize = 16 * ROWS;
 
-/// Columns of a block. The sums of a block are kept until all steps are done: with [`BLOCK_ROWS`] a fifth.
+/// Columns per block. The sums of a block are kept until all steps are done: with [`BLOCK_ROWS`] a fifth of that cache.
 const BLOCK_COLUMNS: usize = 16 * COLUMNS;
 
-/// Columns of a block at least, where something is fused behind the product.
+/// Minimum columns per block if the product has a fused epilogue.
 const STORED_COLUMNS: usize = 4 * COLUMNS;
 
-/// Elements of the left operand that are read or copied to panels at a time, for all threads: half of a last-level cache of 32 MiB.
+/// Elements of the left operand that are read or packed at a time, for all threads: half of a last-level cache of 32 MiB.
 const SHARED_A: usize = 4 << 20;
 
-/// Elements of the right operand that one task copies to panels for itself.
+/// Elements of the right operand that one task packs for itself.
 const OWN_B: usize = 1 << 18;
 
-/// Rows that are a multiple of this many elements apart have two places in a first-level cache of 32 KiB, or one, for six of them.
+/// Row strides that are a multiple of this many elements (2 KiB) map the six rows of a tile to one or two sets of an L1 cache of 32 KiB.
 const ALIASED: isize = 1 << 9;
 
-/// Products up to this many multiplications read a left operand of `f32` where it is.
+/// Products of up to this many multiplications read a left operand of `f32` in place.
 const SMALL: usize = 200 * 200 * 200;
 
-/// Products up to this many multiplications are done before another thread would wake up.
+/// Products of up to this many multiplications finish before another thread would wake up.
 const INLINE: usize = 80 * 80 * 64;
 
-/// Right operands up to this many elements are read where they are: they fit in the first-level cache.
+/// Right operands of up to this many elements are read in place: they fit in the L1 cache.
 const CACHED: usize = 64 * 64;
 
-/// Matrices to multiply, one after the other.
+/// A batch of matrix products.
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a> {
     pub(super) call: &'a HostCall<'a>,
@@ -57,7 +57,7 @@ pub(super) struct Product<'a> {
     pub(super) k: usize,
     a: &'a HostOperand<'a>,
     b: &'a HostOperand<'a>,
-    /// Whether the product of the operands turned around is computed: a column of results is a row then.
+    /// Whether the transposed product is computed, so that a column of results becomes a row.
     is_turned: bool,
 }
 
@@ -85,13 +85,13 @@ pub(super) fn run(_: &Matmul, call: &HostCall<'_>) -> Result<()> {
 }
 
 impl<'a> Product<'a> {
-    /// The operands at an index along the batch axes.
+    /// Returns the operands at an index along the batch axes.
     pub(super) fn matrices(&self, batch: usize) -> (Matrix<'a>, Matrix<'a>) {
         let (a, b) = (Matrix::of(self.a, batch), Matrix::of(self.b, batch));
         if self.is_turned { (b.transposed(), a.transposed()) } else { (a, b) }
     }
 
-    /// Runs tasks on all threads, or on this one where waking the others takes longer.
+    /// Runs tasks on all threads, or on this one if waking the others takes longer.
     pub(super) fn run_tasks(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) -> Result<()> {
         if tasks == 1 || self.is_inline() {
             (0..tasks).for_each(task);
@@ -105,7 +105,7 @@ impl<'a> Product<'a> {
         self.batches * self.m * self.n * self.k <= INLINE
     }
 
-    /// All threads copy the left operand to panels, or read it where it is.
+    /// Runs the blocked product. All threads pack the left operand together, unless it is read in place.
     fn run_blocks(&self) -> Result<()> {
         if self.reads_a() {
             return self.run_parts(0..self.batches, &(0..self.m), None);
@@ -125,17 +125,17 @@ impl<'a> Product<'a> {
         })
     }
 
-    /// Whether the left operand is read where it is: the product is small, or the operand fits in the last-level cache and its rows do not
-    /// have the same few places in the first-level cache.
+    /// Returns whether the left operand is read in place: the product is small, or the operand fits in the last-level cache and its rows do not
+    /// map to the same few sets of the L1 cache.
     fn reads_a(&self) -> bool {
         let (a, _) = self.matrices(0);
         let is_spread = a.column == 1 && a.row % ALIASED != 0 && self.m * self.k <= SHARED_A;
         a.dtype == DType::F32 && (is_spread || self.m * self.n * self.k <= SMALL)
     }
 
-    /// Copies rows of the left operand.
+    /// Packs rows of the left operand.
     fn pack(&self, a: Matrix<'_>, panels: Panels<ROWS>) -> Result<()> {
-        // Whole cache lines of elements that lie side by side.
+        // 16 panels are 96 rows: whole cache lines, if the rows of a column are contiguous.
         const COUNT: usize = 16;
         let (count, blocks) = (a.rows.div_ceil(ROWS), step_blocks(self.k));
         self.run_tasks(count.div_ceil(COUNT) * blocks, &|task| {
@@ -145,13 +145,13 @@ impl<'a> Product<'a> {
         })
     }
 
-    /// Multiplies some rows: each task takes some columns, which it copies to panels of its own.
+    /// Multiplies some rows. Each task takes some columns and packs them for itself.
     fn run_parts(&self, batches: Range<usize>, rows: &Range<usize>, a: Option<Panels<ROWS>>) -> Result<()> {
-        // Several tasks for each thread, so that none waits long for another one at the end.
+        // Several tasks per thread, so that no thread waits long for another at the end.
         let wanted = if self.is_inline() { 1 } else { (6 * self.call.workers.count()).div_ceil(batches.len()) };
         let panels = self.n.div_ceil(COLUMNS);
         let most_panels = (OWN_B / (COLUMNS * self.k.max(1))).clamp(1, BLOCK_COLUMNS / COLUMNS);
-        // What is behind the product runs row by row, and rows that are too short cost more.
+        // The epilogue runs row by row, with a fixed cost per row. Short rows are therefore slow.
         let least_panels = if self.call.output.floats().is_some() { 1 } else { STORED_COLUMNS / COLUMNS };
         let column_parts = panels.div_ceil(most_panels).max(self.even_parts(panels, wanted).min(panels / least_panels));
         let row_parts = wanted.div_ceil(column_parts).min(rows.len().div_ceil(ROWS));
@@ -165,7 +165,7 @@ impl<'a> Product<'a> {
         })
     }
 
-    /// In how many parts columns are cut: at least as many as wanted, and so that threads get the same number of panels where they can.
+    /// Returns the number of column parts: at least `wanted`, and chosen so that threads get equal numbers of panels if possible.
     fn even_parts(&self, panels: usize, wanted: usize) -> usize {
         let threads = self.call.workers.count();
         let longest = |parts: &usize| parts.div_ceil(threads) * panels.div_ceil(*parts);
@@ -202,13 +202,13 @@ impl<'a> Product<'a> {
         });
     }
 
-    /// Multiplies one block and stores its results. The right operand, where it is given, is copied to its panels meanwhile.
+    /// Multiplies one block and stores its results. If `from` is given, it is packed into `b` on the way.
     fn compute(&self, a: Panels<ROWS>, b: Panels<COLUMNS>, from: Option<Matrix<'_>>, target: &Target<'_>) {
         let Target { batch, rows, columns, sums } = target;
         let width = columns.len().next_multiple_of(COLUMNS);
         let start = (batch * self.m + rows.start) * self.n + columns.start;
         let sums = Rows { first: *sums, row: width };
-        // Whole tiles go straight to where they belong, with nothing behind the product.
+        // Without an epilogue, whole tiles are written straight to the output.
         let output = self.call.output.floats().filter(|_| columns.len() == width);
         let results = output.map_or(sums, |first| Rows { first: first.wrapping_add(start), row: self.n });
         let blocks = step_blocks(self.k);
@@ -232,11 +232,11 @@ impl<'a> Product<'a> {
         if output.is_some() {
             return;
         }
-        // SAFETY: the sums are this task's own, all rows are written, and no other task has these elements.
+        // SAFETY: the sums belong to this task, all rows are written, and no other task has these elements.
         unsafe {
             let values = std::slice::from_raw_parts_mut(sums.first, rows.len() * width);
             if width == self.n {
-                // Rows follow each other without gaps where the block is as wide as the result.
+                // Rows are contiguous if the block is as wide as the result.
                 self.call.output.store(start, values);
             } else {
                 let rows = HostRows { start, pitch: self.n, length: columns.len(), width };
@@ -254,18 +254,18 @@ struct Target<'a> {
     sums: *mut f32,
 }
 
-/// One of `parts` about equal parts of a length, in whole units.
+/// Returns one of `parts` about equal parts of a length, in whole units.
 pub(crate) fn cut(length: usize, unit: usize, parts: usize, part: usize) -> Range<usize> {
     let units = length.div_ceil(unit);
     units * part / parts * unit..(units * (part + 1) / parts * unit).min(length)
 }
 
-/// In how many blocks the steps are taken; one for no steps, which gives zeros.
+/// Returns the number of blocks along the reduction axis. It is 1 for no steps: that block writes the zeros.
 pub(super) fn step_blocks(steps: usize) -> usize {
     steps.div_ceil(BLOCK_STEPS).max(1)
 }
 
-/// The steps of one block.
+/// Returns the steps of one block.
 pub(super) fn step_block(steps: usize, block: usize) -> Range<usize> {
     cut(steps, 1, step_blocks(steps), block)
 }

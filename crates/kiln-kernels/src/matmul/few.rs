@@ -1,4 +1,4 @@
-//! Products of a few rows, which take as long as reading the right operand once: it is not copied to panels.
+//! Products of a few rows. Reading the right operand once bounds their time, so it is not packed.
 
 use super::cpu::{Product, cut};
 use super::matrix::{Matrix, gather};
@@ -9,16 +9,16 @@ use kiln_ir::{DType, Result};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Up to this many rows.
+/// Maximum number of rows.
 const ROWS: usize = 4;
 
-/// At least this many columns in a task.
+/// Minimum columns per task.
 const COLUMNS: usize = 64;
 
-/// Columns of a task at most: their sums fit in the first-level cache.
+/// Maximum columns per task: their sums fit in the L1 cache.
 const MOST_COLUMNS: usize = 1024;
 
-/// Whether a product goes this way: few rows, and a right operand whose rows or columns can be read as they lie.
+/// Returns whether this path applies: few rows, and a right operand with contiguous rows or columns.
 pub(super) fn suits(product: &Product<'_>) -> bool {
     let (_, b) = product.matrices(0);
     product.m <= ROWS && product.k > 0 && (b.row == 1 || b.column == 1)
@@ -35,7 +35,7 @@ pub(super) fn run(product: &Product<'_>) -> Result<()> {
         let width = columns.len().next_multiple_of(2 * LANES);
         let computed = if m == 1 { 1 } else { ROWS };
         scratch::with([computed * k, computed * width], |[rows, sums]| {
-            // SAFETY: there is room for the rows and their sums; the operands are whole; no other task has these results.
+            // SAFETY: there is room for the rows and their sums; the operands are complete; no other task has these results.
             unsafe {
                 a.widen(rows);
                 rows.add(m * k).write_bytes(0, (computed - m) * k);
@@ -54,7 +54,7 @@ pub(super) fn run(product: &Product<'_>) -> Result<()> {
 unsafe fn store(product: &Product<'_>, batch: usize, columns: &Range<usize>, sums: *mut f32, width: usize) {
     for row in 0..product.m {
         let start = (batch * product.m + row) * product.n + columns.start;
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe {
             product.call.output.store(start, std::slice::from_raw_parts_mut(sums.add(row * width), columns.len()));
         }
@@ -64,13 +64,13 @@ unsafe fn store(product: &Product<'_>, batch: usize, columns: &Range<usize>, sum
 /// The sums of some columns.
 #[derive(Clone, Copy)]
 struct Few<'a> {
-    /// The left operand, row by row.
+    /// The left operand, row-major.
     rows: *const f32,
-    /// Whether there is one row, or [`ROWS`], of which some may be 0.
+    /// Whether there is one row, or [`ROWS`] rows padded with 0.
     is_one: bool,
     b: Matrix<'a>,
     sums: *mut f32,
-    /// Elements from one row of sums to the next: whole pairs of vectors.
+    /// Elements from one row of sums to the next: a multiple of two vectors.
     width: usize,
 }
 
@@ -82,7 +82,7 @@ impl<E: Stored> Work for Typed<'_, E> {
     #[inline(always)]
     fn run<V: Vector>(self) {
         let few = self.0;
-        // SAFETY: who makes a `Few` promises that everything it names can be read and written.
+        // SAFETY: the creator of a `Few` promises that its pointers are valid.
         unsafe {
             match (few.b.column == 1, few.is_one) {
                 (true, true) => few.add_rows::<V, E, 1>(),
@@ -95,11 +95,11 @@ impl<E: Stored> Work for Typed<'_, E> {
 }
 
 impl Few<'_> {
-    /// Where the rows of the right operand can be read: each is multiplied by a number and added. Four rows at a time, because the sums are
-    /// read and written each time.
+    /// Adds rows of the right operand, each multiplied by a scalar. Takes four rows at a time, because each pass reads and writes
+    /// the sums.
     #[inline(always)]
     unsafe fn add_rows<V: Vector, E: Stored, const M: usize>(&self) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe {
             self.sums.write_bytes(0, M * self.width);
             let mut step = 0;
@@ -118,13 +118,13 @@ impl Few<'_> {
     unsafe fn add_some<V: Vector, E: Stored, const M: usize, const S: usize>(&self, step: usize) {
         let from = self.b.pointer::<E>().wrapping_offset(step as isize * self.b.row);
         let whole = self.b.columns / (2 * LANES) * (2 * LANES);
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe {
             for column in (0..whole).step_by(2 * LANES) {
                 let mut values = [[V::splat(0.0); 2]; S];
                 for (index, values) in values.iter_mut().enumerate() {
                     let from = from.wrapping_offset(index as isize * self.b.row).add(column);
-                    // Each row is too short a run, and too far from the next, for the processor to fetch it ahead by itself.
+                    // The hardware prefetcher misses these rows: each is a short run, far from the next.
                     prefetch(from.wrapping_offset(S as isize * self.b.row));
                     *values = [E::load_from::<V>(from), E::load_from::<V>(from.add(LANES))];
                 }
@@ -151,7 +151,7 @@ impl Few<'_> {
         values: [[V; 2]; S],
     ) {
         for row in 0..M {
-            // SAFETY: as promised by the caller.
+            // SAFETY: promised by the caller.
             unsafe {
                 let to = self.sums.add(row * self.width + column);
                 let (mut left, mut right) = (V::load(to), V::load(to.add(LANES)));
@@ -166,11 +166,11 @@ impl Few<'_> {
         }
     }
 
-    /// Where the columns of the right operand can be read: `C` of them at a time are multiplied with each row.
+    /// Computes dot products of each row with the columns of the right operand, `C` columns at a time.
     #[inline(always)]
     unsafe fn dot_columns<V: Vector, E: Stored, const M: usize, const C: usize>(&self) {
         let mut column = 0;
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe {
             while column + C <= self.b.columns {
                 self.dot_some::<V, E, M, C>(column);
@@ -188,7 +188,7 @@ impl Few<'_> {
         let steps = self.b.rows;
         let whole = steps / LANES * LANES;
         let mut sums = [[V::splat(0.0); M]; C];
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe {
             for step in (0..whole).step_by(LANES) {
                 self.dot_steps::<V, E, M, C>(column, step, LANES, &mut sums);
@@ -212,7 +212,7 @@ impl Few<'_> {
         count: usize,
         sums: &mut [[V; M]; C],
     ) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe {
             let mut rows = [V::splat(0.0); M];
             for (row, values) in rows.iter_mut().enumerate() {

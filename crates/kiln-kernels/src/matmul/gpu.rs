@@ -1,4 +1,4 @@
-//! The WGSL of the matrix product: the text beside this file, and where the matrices of a batch begin.
+//! The WGSL of the matrix product: fills in the template `gpu.wgsl`, and computes where the matrices of a batch begin.
 
 use super::Matmul;
 use crate::tiles::{Load, STEPS, Tile, last_element, products, store, sums};
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 const A: Tile = Tile { name: "tile_a", fours: 2, axis: 'y' };
 const B: Tile = Tile { name: "tile_b", fours: 2, axis: 'x' };
 
-/// How often the tiles are filled at most.
+/// Maximum number of times the tiles are filled.
 const MOST_BLOCKS: usize = 4 * wgsl::LOOP_STEPS - 64;
 
 pub(super) fn render(_: &Matmul, call: &WgslCall<'_>) -> Result<WgslKernel> {
@@ -43,7 +43,7 @@ pub(super) fn render(_: &Matmul, call: &WgslCall<'_>) -> Result<WgslKernel> {
         let message = format!("matmul on a GPU expected an inner length of at most {most}, found {k}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    // Inner loops are written out: a software driver counts their steps too, and allows few (`wgsl::LOOP_STEPS`).
+    // Inner loops are unrolled: a software driver counts their iterations too, and allows few (`wgsl::LOOP_STEPS`).
     let parts = [
         ("// TILES\n", [A, B].map(|tile| tile.declaration(STEPS)).concat()),
         ("    // SUMS\n", sums(A, B).map(|(row, four)| format!("    var sum{row}_{four} = vec4<f32>();\n")).collect()),
@@ -55,7 +55,8 @@ pub(super) fn render(_: &Matmul, call: &WgslCall<'_>) -> Result<WgslKernel> {
     Ok(builder.finish(&text, wgsl::grid(tiles)))
 }
 
-/// Neighbours read along the steps of the left operand and along the columns of the right one, as these most often lie.
+/// Renders the tile loads. Neighbouring invocations read along the steps of the left operand and the columns of the right one, which are most
+/// often contiguous.
 fn loads() -> String {
     let a = Load {
         tile: A,
@@ -96,7 +97,7 @@ fn results(are_whole: bool) -> String {
     sums(A, B).map(result).collect()
 }
 
-/// Where the matrix of an operand begins, by its number along the batch axes.
+/// Renders a function that returns the offset of an operand's matrix, given its index along the batch axes.
 fn batch_function(name: &str, axes: usize) -> String {
     let mut text =
         format!("fn batch_{name}(number: u32) -> u32 {{\n    var rest = number;\n    var place = p_{name}_offset();\n");

@@ -1,4 +1,4 @@
-//! Matrices in memory, of any strides and float dtype, and their copies as panels of `f32`.
+//! Strided matrices of any float dtype, and their packing into panels of `f32`.
 
 use super::vector::{self, LANES, Stored, Vector, Work, widen_bf16, widen_f16};
 use half::{bf16, f16};
@@ -6,11 +6,11 @@ use kiln_ir::host::HostOperand;
 use kiln_ir::{DType, SimdLevel};
 use std::marker::PhantomData;
 
-/// A matrix inside of an operand.
+/// A matrix within an operand.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     pub(crate) dtype: DType,
-    /// The element of row 0 and column 0.
+    /// The element at row 0 and column 0.
     first: *const u8,
     pub(crate) rows: usize,
     pub(crate) columns: usize,
@@ -21,13 +21,13 @@ pub(crate) struct Matrix<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: it is a view of memory that is only read.
+// SAFETY: it is a read-only view.
 unsafe impl Send for Matrix<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Matrix<'_> {}
 
 impl<'a> Matrix<'a> {
-    /// The matrix of the last two axes, at this index along the others counted row by row.
+    /// Returns the matrix of the last two axes, at a row-major index along the others.
     pub(crate) fn of(operand: &HostOperand<'a>, mut index: usize) -> Self {
         let (lengths, strides) = (operand.layout.shape(), operand.layout.strides());
         let batch = lengths.rank() - 2;
@@ -47,33 +47,33 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Rows become columns.
+    /// Returns the transpose.
     pub(crate) fn transposed(self) -> Self {
         Self { rows: self.columns, columns: self.rows, row: self.column, column: self.row, ..self }
     }
 
-    /// The part from a row and a column on, of these lengths.
+    /// Returns the submatrix that starts at a row and a column and has this many rows and columns.
     pub(crate) fn part(self, row: usize, rows: usize, column: usize, columns: usize) -> Self {
         debug_assert!(row + rows <= self.rows && column + columns <= self.columns, "a part is inside of its matrix");
         let place = row as isize * self.row + column as isize * self.column;
         Self { first: self.first.wrapping_offset(place * self.dtype.bytes() as isize), rows, columns, ..self }
     }
 
-    /// The first element, as elements of a type; the caller has looked at the dtype.
+    /// Returns a pointer to the first element. The caller has checked the dtype.
     pub(crate) fn pointer<E>(self) -> *const E {
         debug_assert_eq!(self.dtype.bytes(), size_of::<E>(), "elements of {}", self.dtype);
         self.first.cast()
     }
 
-    /// Copies the matrix row by row without gaps.
+    /// Copies the matrix to contiguous row-major `f32`.
     ///
     /// # Safety
-    /// `out` has room for it, and nothing else uses that.
+    /// `out` must have room for it, and nothing else may use that memory.
     pub(crate) unsafe fn widen(self, out: *mut f32) {
         for row in 0..self.rows {
             for column in 0..self.columns {
                 let part = self.part(row, 1, column, 1);
-                // SAFETY: the element is inside of the operand, and there is room for it.
+                // SAFETY: the element is within the operand, and there is room for it.
                 unsafe {
                     let value = match self.dtype {
                         DType::F16 => widen_f16(part.pointer::<u16>().read()),
@@ -86,13 +86,13 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Copies the matrix to panels of `W` rows: element `(row, column)` goes to `row / W * panel + column * W + row % W`. Rows that the last
-    /// panel lacks are 0.
+    /// Packs the matrix into panels of `W` rows: element `(row, column)` goes to `row / W * panel + column * W + row % W`. The last panel is padded
+    /// with 0.
     ///
     /// # Safety
-    /// `out` has `panel` elements for each panel, of which `columns * W` are written, and nothing else uses them.
+    /// `out` must have `panel` elements for each panel, of which `columns * W` are written, and nothing else may use them.
     pub(crate) unsafe fn pack<const W: usize>(self, level: SimdLevel, out: *mut f32, panel: usize) {
-        // SAFETY: as promised by the caller; the dtype is that of the elements.
+        // SAFETY: promised by the caller; the element type is that of the dtype.
         match self.dtype {
             DType::F16 => vector::at(level, Pack::<f16, W> { from: self, out, panel, element: PhantomData }),
             DType::BF16 => vector::at(level, Pack::<bf16, W> { from: self, out, panel, element: PhantomData }),
@@ -114,7 +114,7 @@ impl<E: Stored, const W: usize> Work for Pack<'_, E, W> {
     #[inline(always)]
     fn run<V: Vector>(self) {
         let whole = self.from.rows / W;
-        // SAFETY: the panels are inside of `out`, and the elements inside of the operand.
+        // SAFETY: the panels are within `out`, and the elements within the operand.
         unsafe {
             if self.from.row == 1 {
                 self.copy_rows::<V>(whole);
@@ -131,7 +131,7 @@ impl<E: Stored, const W: usize> Work for Pack<'_, E, W> {
 }
 
 impl<E: Stored, const W: usize> Pack<'_, E, W> {
-    /// All whole panels, where the rows of a column lie side by side.
+    /// Packs all whole panels if the rows of a column are contiguous.
     #[inline(always)]
     unsafe fn copy_rows<V: Vector>(&self, panels: usize) {
         let from: *const E = self.from.pointer();
@@ -156,7 +156,7 @@ impl<E: Stored, const W: usize> Pack<'_, E, W> {
         }
     }
 
-    /// One panel of `rows` rows, eight columns at a time.
+    /// Packs one panel of `rows` rows, eight columns at a time.
     #[inline(always)]
     unsafe fn transpose_panel<V: Vector>(&self, panel: usize, rows: usize) {
         let Matrix { columns, row, column: step, .. } = self.from;
@@ -190,13 +190,13 @@ impl<E: Stored, const W: usize> Pack<'_, E, W> {
     }
 }
 
-/// `count` elements at a stride; 0 in the lanes behind them.
+/// Loads `count` elements at a stride. The remaining lanes are 0.
 ///
 /// # Safety
-/// They can be read.
+/// The elements must be readable.
 #[inline(always)]
 pub(crate) unsafe fn gather<V: Vector, E: Stored>(from: *const E, step: isize, count: usize) -> V {
-    // SAFETY: as promised by the caller.
+    // SAFETY: promised by the caller.
     unsafe {
         if step == 1 && count == LANES {
             return E::load_from::<V>(from);

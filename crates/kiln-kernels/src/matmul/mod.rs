@@ -1,7 +1,7 @@
-//! The matrix product.
+//! Matrix multiplication.
 //!
-//! On the CPU, operands of any strides and float dtype are copied to panels of `f32`, or read where they lie well, and blocks of them stay
-//! in the caches while tiles of 6 by 16 are summed up in registers; see [`Matmul`] for what the results are.
+//! On the CPU, operands of any strides and float dtype are packed into panels of `f32`, or read in place if their layout allows. Blocks of panels
+//! stay in the caches while tiles of 6 by 16 accumulate in registers. See [`Matmul`] for the numerics.
 
 pub(crate) mod cpu;
 pub(crate) mod few;
@@ -24,11 +24,11 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::{Error, ErrorKind, KernelOp, Layout, Result};
 use smallvec::SmallVec;
 
-/// The product of matrices `(.., m, k)` and `(.., k, n)` of one float dtype: `(.., m, n)` in that dtype. The axes before the last two are the
-/// same in both; broadcast them before. The sum over no elements (`k` is 0) is 0.
+/// Computes the product of matrices `(.., m, k)` and `(.., k, n)` of one float dtype: `(.., m, n)` in that dtype. The batch axes must be equal;
+/// broadcast them first. If `k` is 0, the result is 0.
 ///
-/// Products are added up in `f32`, in an order that depends on the shapes and on how the operands lie in memory, but not on the number of
-/// threads: results are the same bit by bit on any number of them.
+/// Products accumulate in `f32`, in an order that depends on the shapes and strides of the operands, but not on the number of
+/// threads: results are bitwise identical on any number of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matmul;
 
@@ -72,7 +72,7 @@ impl KernelOp for Matmul {
 
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([a, ..], &[one, other]) = (inputs, largest) else { return 0.0 };
-        // So many products, each as large as this at most. Roundings of sums go either way: they grow with the root of the number of terms.
+        // A sum of k products, each at most `one * other`. Rounding errors have random signs, so they grow with the square root of the term count.
         let k = a.shape.last().copied().unwrap_or(0) as f64;
         (8.0 + k.sqrt()) * crate::HALF_STEP * k * one * other
     }

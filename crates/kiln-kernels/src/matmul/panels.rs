@@ -1,14 +1,14 @@
-//! Operands as the innermost loops read them: panels of `W` rows of the left one, or of `W` columns of the right one.
+//! Operands as the microkernel reads them: panels of `W` rows of the left operand, or of `W` columns of the right one.
 
 use super::matrix::Matrix;
 use super::tile::Side;
 use kiln_ir::SimdLevel;
 use std::ops::Range;
 
-/// An operand in panels: a copy made for it, or an `f32` operand where it is.
+/// An operand in panels: a packed copy, or an `f32` operand in place.
 ///
-/// In a copy, the steps along the summed axis come in blocks; a block has all panels, one after the other, and a panel all of the block's
-/// steps, each with `W` elements.
+/// A packed copy is divided into blocks of steps along the reduction axis. A block has all panels, one after the other. A panel has all of the
+/// block's steps, each with `W` elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels<const W: usize> {
     first: *mut f32,
@@ -17,41 +17,41 @@ pub(crate) struct Panels<const W: usize> {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// A copy of this many rows or columns, whole panels.
+    /// A packed copy of this many rows or columns, rounded up to whole panels.
     Copied { lanes: usize, from: usize },
     /// The operand itself.
     Direct { lane: isize, step: isize },
 }
 
-// SAFETY: who writes through it promises that no one else uses those panels.
+// SAFETY: whoever writes through it promises that nothing else uses those panels.
 unsafe impl<const W: usize> Send for Panels<W> {}
 // SAFETY: as above.
 unsafe impl<const W: usize> Sync for Panels<W> {}
 
 impl<const W: usize> Panels<W> {
-    /// Panels for a copy of `lanes` rows or columns.
+    /// Creates panels for a packed copy of `lanes` rows or columns.
     pub(crate) fn new(first: *mut f32, lanes: usize) -> Self {
         Self { first, kind: Kind::Copied { lanes: lanes.next_multiple_of(W), from: 0 } }
     }
 
-    /// A matrix of `f32`, its rows those of the panels.
+    /// Creates panels that read a matrix of `f32` in place. Its rows are the rows of the panels.
     pub(crate) fn direct(matrix: Matrix<'_>) -> Self {
         let first = matrix.pointer::<f32>().cast_mut();
         Self { first, kind: Kind::Direct { lane: matrix.row, step: matrix.column } }
     }
 
-    /// Copies some panels of a matrix for some steps.
+    /// Packs some panels of a matrix for some steps.
     ///
     /// # Safety
-    /// They are panels for a copy with room for the matrix, and nothing else uses those that are filled.
+    /// The panels must be a packed copy with room for the matrix, and nothing else may use those that are filled.
     pub(crate) unsafe fn fill(self, level: SimdLevel, matrix: Matrix<'_>, panels: Range<usize>, steps: Range<usize>) {
         let (start, end) = (panels.start * W, (panels.end * W).min(matrix.rows));
         let part = matrix.part(start, end - start, steps.start, steps.len());
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe { part.pack::<W>(level, self.from(panels.start).start(&steps), steps.len() * W) }
     }
 
-    /// The panels from one on.
+    /// Returns the panels from `panel` on.
     pub(crate) fn from(self, panel: usize) -> Self {
         match self.kind {
             Kind::Copied { lanes, from } => Self { kind: Kind::Copied { lanes, from: from + panel }, ..self },
@@ -61,7 +61,7 @@ impl<const W: usize> Panels<W> {
         }
     }
 
-    /// The panels for a block of steps.
+    /// Returns the panels for a block of steps.
     pub(crate) fn side(self, steps: &Range<usize>) -> Side {
         let first = self.start(steps);
         match self.kind {
@@ -70,7 +70,7 @@ impl<const W: usize> Panels<W> {
         }
     }
 
-    /// Where the first panel begins, for a block of steps.
+    /// Returns the start of the first panel for a block of steps.
     fn start(self, steps: &Range<usize>) -> *mut f32 {
         match self.kind {
             Kind::Copied { lanes, from } => self.first.wrapping_add(steps.start * lanes + from * W * steps.len()),

@@ -1,8 +1,8 @@
-//! The product as it is written in a book, in `f64`.
+//! The textbook product in `f64`.
 
 use crate::testing::Operand;
 
-/// The elements row by row, and for each the sum of the magnitudes of what was added: what rounding errors are measured by.
+/// Returns the elements in row-major order, each with the sum of the magnitudes of its terms, which scales the error bound.
 pub(crate) fn matmul(a: &Operand, b: &Operand) -> Vec<(f64, f64)> {
     let rank = a.layout.shape().rank();
     let (m, k) = (a.layout.shape()[rank - 2], a.layout.shape()[rank - 1]);

@@ -10,18 +10,17 @@ struct Line([f32; LINE]);
 
 const LINE: usize = 16;
 
-/// More than this is given back after each use, so that one large product does not hold memory for ever.
+/// Larger buffers are freed after each use, so that one large product does not hold memory forever.
 const KEPT_BYTES: usize = 32 << 20;
 
 thread_local! {
-    /// One for each kernel that runs inside of another one on this thread.
+    /// A stack of free buffers: a kernel that runs nested in another on this thread takes its own.
     static KEPT: Cell<Vec<Vec<Line>>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `work` with memory for parts of these lengths in `f32`, each from the start of a cache line on. What is in them is left from
-/// earlier uses.
+/// Calls `work` with a buffer for each of these lengths in `f32`, aligned to cache lines. Their content is left from earlier uses.
 ///
-/// Fresh pages cost as much as a small product, which is why a thread keeps them.
+/// Threads keep the memory because faulting in fresh pages takes as long as a small product.
 pub(crate) fn with<const PARTS: usize, R>(lengths: [usize; PARTS], work: impl FnOnce([*mut f32; PARTS]) -> R) -> R {
     let mut lines = keep(Vec::pop).unwrap_or_default();
     let needed: usize = lengths.iter().map(|length| length.div_ceil(LINE)).sum();
@@ -31,7 +30,7 @@ pub(crate) fn with<const PARTS: usize, R>(lengths: [usize; PARTS], work: impl Fn
     let mut start = lines.as_mut_ptr();
     let parts = lengths.map(|length| {
         let part = start.cast::<f32>();
-        // Inside of `lines` or one past its end, because it is as long as all parts together.
+        // Within `lines` or one past its end, because it is as long as all parts together.
         start = start.wrapping_add(length.div_ceil(LINE));
         part
     });

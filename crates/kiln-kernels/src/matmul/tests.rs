@@ -3,10 +3,10 @@ use crate::testing::{Memory, Numbers, Operand, Threads, layouts, render_checked,
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape};
 
-/// Rounding errors of a sum of `k` products, in units of the magnitudes that are added: each step rounds once or twice.
+/// Rounding error per step of a sum of `k` products, relative to the sum of magnitudes: each step rounds once or twice.
 const ERROR_PER_STEP: f64 = f32::EPSILON as f64;
 
-/// Half of the distance between neighbours of a result, relative to it, when it is stored.
+/// Returns the relative error of rounding a result to its dtype: half an ULP.
 fn storing_error(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
@@ -28,7 +28,7 @@ fn operands(seed: u64, dtype: DType, a: Layout, b: Layout) -> [Operand; 2] {
     [Operand::random(seed, dtype, a), Operand::random(seed + 1, dtype, b)]
 }
 
-/// Sizes around those of vectors, tiles and blocks, on one thread and eight with the same bits.
+/// Sizes around the vector, tile and block sizes. One thread and eight give the same bits.
 #[test]
 fn products_of_any_size_are_those_of_the_reference() {
     let sizes = [1, 2, 3, 5, 6, 7, 15, 16, 17, 33, 64, 65, 129];
@@ -71,7 +71,7 @@ fn operands_lie_in_memory_in_any_way() {
     }
 }
 
-/// Large enough to be copied to panels by all threads, in several parts along every axis.
+/// Large enough to be packed by all threads, in several parts along every axis.
 #[test]
 fn large_products_are_cut_along_every_axis() {
     let shapes = [[1, 260, 250, 300], [2, 140, 600, 130], [1, 250, 530, 4200], [1, 1100, 40, 4200]];
@@ -83,7 +83,7 @@ fn large_products_are_cut_along_every_axis() {
             let operands = operands(7, dtype, a, b);
             let many = Threads::all()[3];
             let result = run_stored(&Matmul, &operands, many);
-            // A few rows and columns of the reference, because all of it would take seconds.
+            // Checks only some elements, because the whole reference would take seconds.
             for (row, column) in [(0, 0), (m - 1, n - 1), (m / 2, n / 3), (5, n - 17), (m - 7, 16)] {
                 let part = |operand: &Operand, axis: usize, at: usize| Operand {
                     memory: operand.memory.clone(),
@@ -100,7 +100,7 @@ fn large_products_are_cut_along_every_axis() {
     }
 }
 
-/// What is fused behind the product sees each element once, with its place.
+/// A fused epilogue is applied once to each element, with its index.
 #[test]
 fn what_is_fused_is_applied_to_each_element_once() {
     for [m, n, k] in [[2, 40, 3], [9, 40, 3], [70, 32, 70], [260, 250, 200]] {
@@ -120,7 +120,7 @@ fn what_is_fused_is_applied_to_each_element_once() {
     }
 }
 
-/// What does not fit is refused with what was expected and found.
+/// Invalid shapes and dtypes are rejected with a message that names what was expected and found.
 #[test]
 fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };
@@ -145,8 +145,8 @@ fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     assert_eq!(Matmul.flops(&[ty(&[5, 2, 3], DType::F32), ty(&[5, 3, 4], DType::F32)]), 2 * 5 * 2 * 3 * 4);
 }
 
-/// Valid WGSL for each dtype and any number of batch axes, and the same for every shape whose rows are whole groups of four, and for
-/// every other one.
+/// Valid WGSL for each dtype and number of batch axes. The text depends on the shape only in whether rows are whole groups
+/// of four.
 #[test]
 fn the_text_is_valid_and_hardly_depends_on_the_shape() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {

@@ -1,4 +1,4 @@
-//! The innermost loops: tiles of 6 rows and 16 columns, which fill the vector registers of AVX2 and of NEON.
+//! The microkernel: tiles of 6 rows and 16 columns, which fill the vector registers of AVX2 and of NEON.
 
 use super::matrix::Matrix;
 use super::vector::{LANES, Stored, Vector, Work, prefetch};
@@ -11,7 +11,7 @@ pub(crate) const ROWS: usize = 6;
 /// Columns of a tile.
 pub(crate) const COLUMNS: usize = 2 * LANES;
 
-/// Part of a product: `rows` rows and `panels` times 16 columns, over some steps along the axis that is summed over.
+/// Part of a product: `rows` rows and `panels` times 16 columns, over some steps along the reduction axis.
 #[derive(Clone, Copy)]
 pub(crate) struct Block {
     pub(crate) steps: usize,
@@ -19,9 +19,9 @@ pub(crate) struct Block {
     pub(crate) panels: usize,
     pub(crate) a: Side,
     pub(crate) b: Side,
-    /// What the results are added to.
+    /// The initial values of the sums; 0 if `None`.
     pub(crate) before: Option<Rows>,
-    /// What each column of that is multiplied by.
+    /// A factor for each column of `before`.
     pub(crate) scale: Option<*const f32>,
     /// Where the results go.
     pub(crate) c: Rows,
@@ -42,11 +42,11 @@ impl Rows {
     }
 }
 
-/// An operand of a block, cut into panels of 6 rows or 16 columns.
+/// An operand of a block, in panels of 6 rows or 16 columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Side {
     pub(crate) first: *const f32,
-    /// Elements from one row to the next, inside of a panel. Columns always lie side by side.
+    /// Elements from one row to the next within a panel. Columns are always contiguous.
     pub(crate) lane: isize,
     /// Elements from one step to the next.
     pub(crate) step: isize,
@@ -54,7 +54,7 @@ pub(crate) struct Side {
     pub(crate) panel: isize,
 }
 
-/// The caller of [`at`](super::vector::at) promises that everything that a block names can be read and written.
+/// The caller of [`at`](super::vector::at) promises that all memory of a block is valid to read and write.
 impl Work for Block {
     type Output = ();
 
@@ -63,17 +63,17 @@ impl Work for Block {
         let lanes = self.lanes();
         for panel in 0..self.panels {
             for strip in 0..self.rows.div_ceil(ROWS) {
-                // SAFETY: as promised by the caller of `at`.
+                // SAFETY: promised by the caller of `at`.
                 unsafe { self.tile::<V, _>((strip, panel), lanes, self.panel(panel)) };
             }
         }
     }
 }
 
-/// A block of one strip of rows, whose right operand is copied to its panels meanwhile: that costs nearly nothing.
+/// A block of one strip of rows that also packs its right operand, at nearly no extra cost.
 pub(crate) struct Copying<'a, E> {
     pub(crate) block: Block,
-    /// The steps of whole panels, columns side by side.
+    /// The steps of whole panels, with contiguous columns.
     pub(crate) from: Matrix<'a>,
     pub(crate) element: PhantomData<E>,
 }
@@ -87,7 +87,7 @@ impl<E: Stored> Work for Copying<'_, E> {
         for panel in 0..self.block.panels {
             let from = self.from.pointer::<E>().wrapping_add(panel * COLUMNS);
             let right = Copied { from, step: self.from.row, to: self.block.panel(panel).from.cast_mut() };
-            // SAFETY: as promised by the caller of `at`.
+            // SAFETY: promised by the caller of `at`.
             unsafe { self.block.tile::<V, _>((0, panel), lanes, right) };
         }
     }
@@ -95,12 +95,14 @@ impl<E: Stored> Work for Copying<'_, E> {
 
 /// Sixteen columns of the right operand, step by step.
 trait Right {
+    /// Returns the columns of the next step.
+    ///
     /// # Safety
-    /// There is another step.
+    /// There must be another step.
     unsafe fn next<V: Vector>(&mut self) -> [V; 2];
 }
 
-/// A panel.
+/// A packed panel, or columns read in place.
 struct Panel {
     from: *const f32,
     step: isize,
@@ -109,17 +111,17 @@ struct Panel {
 impl Right for Panel {
     #[inline(always)]
     unsafe fn next<V: Vector>(&mut self) -> [V; 2] {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         let columns = unsafe { [V::load(self.from), V::load(self.from.add(LANES))] };
         self.from = self.from.wrapping_offset(self.step);
         columns
     }
 }
 
-/// Steps after which memory that is asked for is there.
+/// Prefetch distance in steps.
 const AHEAD: isize = 16;
 
-/// The operand itself, which is copied to a panel.
+/// The operand in place, copied to a panel on the way.
 struct Copied<E> {
     from: *const E,
     step: isize,
@@ -129,9 +131,9 @@ struct Copied<E> {
 impl<E: Stored> Right for Copied<E> {
     #[inline(always)]
     unsafe fn next<V: Vector>(&mut self) -> [V; 2] {
-        // Rows are far apart, and processors by themselves do not look beyond a page.
+        // Rows are far apart, and hardware prefetchers do not cross page boundaries.
         prefetch(self.from.wrapping_offset(AHEAD * self.step));
-        // SAFETY: as promised by the caller; the panel has room for the step.
+        // SAFETY: promised by the caller; the panel has room for the step.
         let columns: [V; 2] = unsafe { [E::load_from(self.from), E::load_from(self.from.add(LANES))] };
         for (half, columns) in columns.into_iter().enumerate() {
             // SAFETY: as above.
@@ -143,11 +145,11 @@ impl<E: Stored> Right for Copied<E> {
     }
 }
 
-/// How far each row of the left operand is from the first one of its strip.
+/// The offset of each row of the left operand from the first row of its strip.
 type Lanes = [isize; ROWS];
 
 impl Block {
-    /// The rows of the first strip, and those after it.
+    /// Splits off the first strip of rows.
     pub(crate) fn split(self) -> [Self; 2] {
         let rest = self.rows.saturating_sub(ROWS);
         let after = |rows: Rows| Rows { first: rows.at(ROWS, 0), ..rows };
@@ -158,8 +160,8 @@ impl Block {
         ]
     }
 
-    /// The compiler would make a chain of additions of these, as long as the loop over the steps takes: it must not see that one is a
-    /// multiple of another.
+    /// Returns the row offsets. `black_box` hides that they are multiples of one number: the compiler would otherwise compute them as a chain of
+    /// dependent additions that takes as long as the loop over the steps.
     #[inline(always)]
     fn lanes(&self) -> Lanes {
         std::array::from_fn(|row| black_box(row as isize * self.a.lane))
@@ -172,7 +174,7 @@ impl Block {
 
     #[inline(always)]
     unsafe fn tile<V: Vector, R: Right>(&self, place: (usize, usize), lanes: Lanes, right: R) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe {
             match self.rows - place.0 * ROWS {
                 1 => self.sum::<V, R, 1>(place, lanes, right),

@@ -1,64 +1,65 @@
-//! Eight `f32` at a time. Kernels are written once over [`Vector`] and compiled for each [level](SimdLevel) by [`at`].
+//! Vectors of eight `f32`. Kernels are written once over [`Vector`] and compiled for each [level](SimdLevel) by [`at`].
 
 use bytemuck::Pod;
 use half::{bf16, f16};
 use kiln_ir::SimdLevel;
 
-/// How many `f32` a [`Vector`] holds.
+/// Number of `f32` in a [`Vector`].
 pub(crate) const LANES: usize = 8;
 
-/// Eight `f32`. Implementations differ in whether `mul_add` rounds once, so results of levels differ in the last bits.
+/// Eight `f32`. Implementations differ in whether `mul_add` is fused, so results differ between levels in the last bits.
 pub(crate) trait Vector: Copy {
     fn splat(value: f32) -> Self;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
-    /// The larger one; `other` where either is a NaN.
+    /// Returns the larger one; `other` if either is NaN.
     fn max(self, other: Self) -> Self;
-    /// `self * factor + addend`.
+    /// Returns `self * factor + addend`.
     fn mul_add(self, factor: Self, addend: Self) -> Self;
-    /// Two to the power of the number in the low bits of each lane, the sum of 1.5 * 2^23 and a whole number from -127 to 127; 0 of -127.
+    /// Returns 2^n for lanes of the form 1.5 * 2^23 + n, where n is an integer from -127 to 127; 0 for n = -127.
     fn power_of_two(self) -> Self;
     fn lanes(self) -> [f32; LANES];
 
     /// # Safety
-    /// Eight `f32` can be read.
+    /// Eight `f32` must be readable.
     unsafe fn load(from: *const f32) -> Self;
 
     /// # Safety
-    /// Eight half-precision floats can be read.
+    /// Eight `f16` must be readable.
     unsafe fn load_f16(from: *const u16) -> Self;
 
     /// # Safety
-    /// Eight upper halves of `f32` can be read.
+    /// Eight `bf16` must be readable.
     unsafe fn load_bf16(from: *const u16) -> Self;
 
     /// # Safety
-    /// Eight `f32` can be written.
+    /// Eight `f32` must be writable.
     unsafe fn store(self, to: *mut f32);
 
-    /// Rows become columns.
+    /// Transposes an 8 by 8 matrix.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
-    /// The sum of the lanes, in a fixed order.
+    /// Returns the sum of the lanes, in a fixed order.
     #[inline(always)]
     fn sum(self) -> f32 {
         let [a, b, c, d, e, f, g, h] = self.lanes();
         ((a + e) + (b + f)) + ((c + g) + (d + h))
     }
 
-    /// e to the power of numbers that are not positive, to 2 units in the last place; 0 where that is far below the normal numbers.
+    /// Returns e^x for x <= 0, to 2 ULP; 0 if the result is far below the smallest normal number.
     #[inline(always)]
     fn exp(self) -> Self {
+        // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits of the mantissa.
         const SHIFT: f32 = 12_582_912.0;
-        // Less than -127 powers of two; a NaN stays.
+        // -88.1 is just below -127 * ln 2, which gives 0. `max` returns its second operand for NaN, so NaN stays NaN.
         let x = Self::splat(-88.1).max(self);
         let shifted = x.mul_add(Self::splat(std::f32::consts::LOG2_E), Self::splat(SHIFT));
         let n = shifted.sub(Self::splat(SHIFT));
         // ln 2 in two parts, the first short enough that its product with n is exact.
         let r = n.mul_add(Self::splat(-0.693_359_4), x);
         let r = n.mul_add(Self::splat(2.121_944_4e-4), r);
-        // The polynomial with the smallest relative error, 2e-9, for half of ln 2 on both sides of 0.
+        // Minimax polynomial on [-ln 2 / 2, ln 2 / 2], with a relative error of 2e-9.
         let mut p = Self::splat(1.383_679_4e-3);
         for factor in [8.374_857e-3, 4.166_823e-2, 1.666_642e-1, 0.499_999_9, 1.0, 1.0] {
             p = p.mul_add(r, Self::splat(factor));
@@ -67,15 +68,15 @@ pub(crate) trait Vector: Copy {
     }
 }
 
-/// A float as it is stored, which is computed with as `f32`.
+/// A storage type of floats, computed with as `f32`.
 pub(crate) trait Stored: Pod + Into<f32> + Send + Sync {
     /// # Safety
-    /// Eight elements can be read.
+    /// Eight elements must be readable.
     unsafe fn load_from<V: Vector>(from: *const Self) -> V;
 
     #[inline(always)]
     fn load<V: Vector>(from: &[Self; LANES]) -> V {
-        // SAFETY: there are as many as a vector has.
+        // SAFETY: `from` has as many elements as a vector.
         unsafe { Self::load_from(from.as_ptr()) }
     }
 }
@@ -85,7 +86,7 @@ macro_rules! stored {
         $(impl Stored for $float {
             #[inline(always)]
             unsafe fn load_from<V: Vector>(from: *const Self) -> V {
-                // SAFETY: as promised by the caller.
+                // SAFETY: promised by the caller.
                 unsafe { V::$load(from.cast()) }
             }
         })*
@@ -94,15 +95,16 @@ macro_rules! stored {
 
 stored!(f32: load, f16: load_f16, bf16: load_bf16);
 
-/// Two to the power of numbers that are not positive, to 2 units in the last place; 0 where that is below the normal numbers.
+/// Returns 2^x for x <= 0, to 2 ULP; 0 if the result is below the smallest normal number.
 #[inline(always)]
 pub(crate) fn exp2<V: Vector>(x: V) -> V {
+    // As in `Vector::exp`: rounds to an integer in the low bits of the mantissa.
     const SHIFT: f32 = 12_582_912.0;
-    // A NaN stays.
+    // `max` returns its second operand for NaN, so NaN stays NaN.
     let x = V::splat(-127.0).max(x);
     let shifted = x.add(V::splat(SHIFT));
     let r = x.sub(shifted.sub(V::splat(SHIFT)));
-    // The polynomial with the smallest relative error, 9e-8, from -0.5 to 0.5; its factors are near those of the series.
+    // Minimax polynomial on [-0.5, 0.5], with a relative error of 9e-8. Its coefficients are close to those of the Taylor series.
     #[expect(
         clippy::approx_constant,
         reason = "not the natural logarithm of two, but the factor that gives the smallest error"
@@ -115,13 +117,13 @@ pub(crate) fn exp2<V: Vector>(x: V) -> V {
     p.mul(shifted.power_of_two())
 }
 
-/// Work that is compiled for each level. `run` is `#[inline(always)]`, and so is what it calls, or it is not compiled for the level.
+/// Work that is compiled for each level. `run` and everything it calls must be `#[inline(always)]`; otherwise they are not compiled for the level.
 pub(crate) trait Work {
     type Output;
     fn run<V: Vector>(self) -> Self::Output;
 }
 
-/// Does the work with the instructions of a level, which the processor has: [`Workers::simd`](kiln_ir::host::Workers::simd) says so.
+/// Runs work with the instructions of a level. The processor must support it, as [`Workers::simd`](kiln_ir::host::Workers::simd) reports.
 pub(crate) fn at<W: Work>(level: SimdLevel, work: W) -> W::Output {
     match level {
         #[cfg(target_arch = "x86_64")]
@@ -131,11 +133,11 @@ pub(crate) fn at<W: Work>(level: SimdLevel, work: W) -> W::Output {
     }
 }
 
-/// Asks for memory that is read soon. It need not exist.
+/// Prefetches memory that is read soon. The address need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch<T>(from: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every processor of this kind has the instruction, which does nothing where it cannot read.
+    // SAFETY: every x86-64 processor has the instruction, and it does not fault on invalid addresses.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(from.cast());
@@ -144,18 +146,19 @@ pub(crate) fn prefetch<T>(from: *const T) {
     let _ = from;
 }
 
-/// The value of the bits of a half-precision float, without a branch.
+/// Converts the bits of an `f16` to `f32` without branches.
 #[inline(always)]
 pub(crate) fn widen_f16(bits: u16) -> f32 {
+    // 2^112: from an exponent bias of 15 to one of 127.
     const EXPONENT_SHIFT: f32 = f32::from_bits((127 + 127 - 15) << 23);
     let magnitude = u32::from(bits & 0x7fff) << 13;
-    // Infinities and NaNs have all exponent bits set; subnormal numbers are made normal by the multiplication.
+    // Infinities and NaNs have all exponent bits set; the multiplication normalizes subnormal numbers.
     let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     let value = (f32::from_bits(magnitude) * EXPONENT_SHIFT).to_bits() | special;
     f32::from_bits(value | (u32::from(bits & 0x8000) << 16))
 }
 
-/// The value of the bits of a `bf16`.
+/// Converts the bits of a `bf16` to `f32`.
 #[inline(always)]
 pub(crate) fn widen_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
@@ -173,7 +176,7 @@ macro_rules! lane_by_lane {
     };
 }
 
-/// Loops over lanes that the compiler makes vector instructions of.
+/// Loops over lanes that the compiler vectorizes.
 impl Vector for [f32; LANES] {
     #[inline(always)]
     fn splat(value: f32) -> Self {
@@ -189,7 +192,7 @@ impl Vector for [f32; LANES] {
 
     #[inline(always)]
     fn mul_add(self, factor: Self, addend: Self) -> Self {
-        // Without an instruction for it, `f32::mul_add` is a slow function.
+        // Without an FMA instruction, `f32::mul_add` is a slow library call.
         if cfg!(target_arch = "aarch64") {
             std::array::from_fn(|lane| self[lane].mul_add(factor[lane], addend[lane]))
         } else {
@@ -199,6 +202,7 @@ impl Vector for [f32; LANES] {
 
     #[inline(always)]
     fn power_of_two(self) -> Self {
+        // Moves n to the exponent field and adds the bias of 1.0; the higher bits are shifted out.
         self.map(|lane| f32::from_bits((lane.to_bits() << 23).wrapping_add(1f32.to_bits())))
     }
 
@@ -209,25 +213,25 @@ impl Vector for [f32; LANES] {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe { from.cast::<Self>().read_unaligned() }
     }
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(widen_f16)
     }
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(widen_bf16)
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe { to.cast::<Self>().write_unaligned(self) }
     }
 
@@ -243,13 +247,13 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// The processor has AVX2, FMA and F16C.
+    /// The processor must have AVX2, FMA and F16C.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn run<W: Work>(work: W) -> W::Output {
         work.run::<Avx2>()
     }
 
-    /// Made only inside of [`run`].
+    /// Eight lanes in an AVX register, created only within [`run`].
     #[derive(Clone, Copy)]
     struct Avx2(__m256);
 
@@ -262,7 +266,7 @@ mod x86 {
         };
     }
 
-    // SAFETY, for all of them: an `Avx2` exists only inside of `run`, whose caller knows that the processor has the instructions.
+    // SAFETY, for all of them: an `Avx2` exists only within `run`, whose caller knows that the processor has the instructions.
     #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
     impl Vector for Avx2 {
         #[inline(always)]

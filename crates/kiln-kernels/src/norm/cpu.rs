@@ -1,4 +1,4 @@
-//! Norms on the CPU, each row in two passes while it is in the first-level cache: the sums of deviations from about the mean, the result.
+//! Norms on the CPU. Each row takes two passes while it is in the L1 cache: the sums of deviations from an estimate of the mean, then the result.
 
 use crate::matmul::vector::{LANES, Stored, Vector, Work, at};
 use crate::rows::{Pass, TOGETHER, by_storage, each_row, load_rest, numbers, read, store, total};
@@ -38,13 +38,13 @@ impl<T: Stored> Work for Row<'_, T> {
         }
         let mut center = start::<V, T>(self.row);
         let [mut off, mut variance] = deviations::<V, T>(self.row, center);
-        // Farther from the mean than the numbers are, the difference of the two sums loses what they have in common, and squares may
-        // be too large that are not so from the mean.
+        // If the estimate is farther from the mean than the elements are, the difference of the two sums cancels, and squares may overflow
+        // that would not around the mean.
         if off * off > variance || !variance.is_finite() {
             center = (f64::from(center) + off) as f32;
             [off, variance] = deviations::<V, T>(self.row, center);
         }
-        // Rounding may leave a little less than nothing. A NaN is not below, and stays one.
+        // Rounding may give a slightly negative variance. The comparison is false for NaN, which stays NaN.
         let variance = if variance < 0.0 { 0.0 } else { variance };
         let factor = 1.0 / (variance + f64::from(self.eps)).sqrt();
         let scaled = Scaled::<V>::new(center, factor, -off * factor);
@@ -52,11 +52,11 @@ impl<T: Stored> Work for Row<'_, T> {
     }
 }
 
-/// A number near to the mean, most likely: the mean of the first ones.
+/// Returns an estimate of the mean: the mean of the first elements.
 #[inline(always)]
 fn start<V: Vector, T: Stored>(row: &[T]) -> f32 {
     let Some(first) = row.first_chunk::<{ TOGETHER * LANES }>() else { return row[0].into() };
-    // Divided first, the largest numbers have a mean too.
+    // Divides before adding, so that the largest floats do not overflow.
     let (mut mean, share) = (V::splat(0.0), V::splat(1.0 / first.len() as f32));
     for from in first.as_chunks::<LANES>().0 {
         mean = T::load::<V>(from).mul_add(share, mean);
@@ -64,17 +64,17 @@ fn start<V: Vector, T: Stored>(row: &[T]) -> f32 {
     mean.sum()
 }
 
-/// How far the mean is from `center`, and the variance.
+/// Returns the distance of the mean from `center`, and the variance.
 #[inline(always)]
 fn deviations<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
     let [off, squares] = sums::<V, T>(row, center).map(|sum| sum / row.len() as f64);
     [off, squares - off * off]
 }
 
-/// Elements that are added up in single precision before double precision takes over.
+/// Elements that accumulate in `f32` before they are added to an `f64` total.
 const PART: usize = 4096;
 
-/// The sum of the deviations from `center`, and of their squares.
+/// Returns the sum of the deviations from `center`, and of their squares.
 #[inline(always)]
 fn sums<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
     let mut totals = [0.0; 2];
@@ -103,7 +103,7 @@ impl<V: Vector> Pass<V> for Sums<V> {
     }
 }
 
-/// `(x - center) * factor + shift`.
+/// Computes `(x - center) * factor + shift`.
 struct Scaled<V> {
     center: V,
     factor: V,
@@ -122,11 +122,11 @@ impl<V: Vector> Scaled<V> {
     }
 }
 
-/// What is done to the numbers of a row at the end.
+/// The affine transform of a normalized row.
 #[derive(Clone, Copy)]
 struct Affine<'a> {
     weight: Option<&'a [f32]>,
-    /// Only where there is a weight.
+    /// Requires a weight.
     bias: Option<&'a [f32]>,
 }
 
@@ -143,7 +143,7 @@ impl Affine<'_> {
     }
 }
 
-/// Writes what a row becomes together with vectors as long.
+/// Computes a row from its elements and those of vectors of the same length.
 #[inline(always)]
 fn write<V: Vector, T: Stored, const N: usize>(
     row: &[T],

@@ -1,4 +1,4 @@
-//! Rows brought to one scale: layer normalisation and its form without a mean.
+//! Layer normalization and RMS normalization.
 
 mod cpu;
 mod gpu;
@@ -16,28 +16,28 @@ use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{DType, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
-/// `(x - mean) / sqrt(variance + eps)` along the last axis, and where it is affine, that times `weight` plus `bias`.
+/// Computes `(x - mean) / sqrt(variance + eps)` along the last axis, if affine times `weight` plus `bias`.
 ///
-/// Inputs: `x`, floats of any shape; where it is affine also `weight` and `bias`, floats of one axis, as long as the last of `x`. The
-/// variance is that of the row: the mean of the squares, not an estimate.
+/// Inputs: `x`, floats of any shape; if affine also `weight` and `bias`, floats of one axis, as long as the last axis of `x`. The
+/// variance is the biased one: the mean of the squared deviations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct LayerNorm {
-    /// What is added to the variance.
+    /// Added to the variance.
     pub eps: f32,
     /// Whether there are `weight` and `bias`.
     pub affine: bool,
 }
 
-/// `x / sqrt(mean of squares + eps)` along the last axis, and where it is affine, that times `weight`.
+/// Computes `x / sqrt(mean of squares + eps)` along the last axis, if affine times `weight`.
 ///
-/// Inputs: `x`, floats of any shape; where it is affine also `weight`, floats of one axis, as long as the last of `x`.
+/// Inputs: `x`, floats of any shape; if affine also `weight`, floats of one axis, as long as the last axis of `x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct RmsNorm {
-    /// What is added to the mean of the squares.
+    /// Added to the mean of the squares.
     pub eps: f32,
-    /// Whether there is `weight`.
+    /// Whether there is a `weight`.
     pub affine: bool,
 }
 
@@ -74,7 +74,7 @@ macro_rules! norm_op {
                 let ([x, ..], &[largest, ref affine @ ..]) = (inputs, largest) else { return 0.0 };
                 let n = x.shape.last().copied().unwrap_or(0) as f64;
                 let (weight, bias) = (affine.first().copied().unwrap_or(1.0), affine.get(1).copied().unwrap_or(0.0));
-                // Results are at most as large as the root of their number; what the mean loses is divided by the smallest deviation.
+                // Normalized values are at most sqrt(n). The rounding error of the mean is divided by the smallest deviation.
                 let deviation = f64::from(self.eps).sqrt().max(1e-6 * largest).max(f64::MIN_POSITIVE);
                 let size = n.sqrt() * weight + bias;
                 ((16.0 + n.sqrt()) * size + 8.0 * largest / deviation * weight) * crate::HALF_STEP
@@ -106,7 +106,7 @@ macro_rules! norm_op {
 norm_op!(LayerNorm, "layer_norm", 2, 5, true);
 norm_op!(RmsNorm, "rms_norm", 1, 3, false);
 
-/// The gradients of `x`, and of the vectors that it was multiplied by and that were added.
+/// Returns the gradients of `x`, and of the weight and the bias.
 fn gradients<'a>(inputs: &[Expr<'a>], gradient: Expr<'a>, eps: f32, is_centred: bool) -> Gradients<'a> {
     let (x, vectors) = (inputs[0].cast(DType::F32), &inputs[1..]);
     let last = [x.shape().rank() - 1];
@@ -115,7 +115,7 @@ fn gradients<'a>(inputs: &[Expr<'a>], gradient: Expr<'a>, eps: f32, is_centred: 
     let scale = (mean(x * x) + f64::from(eps)).apply(&op::RSQRT, &[]);
     let (normed, g) = (x * scale, gradient.cast(DType::F32));
     let weighted = vectors.first().map_or(g, |weight| g * weight.cast(DType::F32));
-    // What the row has in common changes the mean and the scale, and has no effect of its own.
+    // Normalization removes the components along the mean and along the row itself, so they have no gradient.
     let own = weighted - normed * mean(weighted * normed);
     let own = if is_centred { own - mean(weighted) } else { own };
     let of_vectors = [g * normed, g].into_iter().zip(vectors);

@@ -1,6 +1,6 @@
-//! Norms in double precision.
+//! Norms in `f64`.
 
-/// Each row of `length` numbers without its mean, over the square root of its variance, times the weight plus the bias.
+/// Subtracts the mean from each row of `length` numbers, divides by the standard deviation, multiplies by the weight and adds the bias.
 pub(super) fn layer_norm(x: &[f64], length: usize, eps: f64, weight: &[f64], bias: &[f64]) -> Vec<f64> {
     let mut result = Vec::new();
     for row in x.chunks(length.max(1)) {
@@ -13,7 +13,7 @@ pub(super) fn layer_norm(x: &[f64], length: usize, eps: f64, weight: &[f64], bia
     result
 }
 
-/// Each row of `length` numbers over the square root of the mean of its squares, times the weight.
+/// Divides each row of `length` numbers by its root mean square, and multiplies by the weight.
 pub(super) fn rms_norm(x: &[f64], length: usize, eps: f64, weight: &[f64]) -> Vec<f64> {
     let mut result = Vec::new();
     for row in x.chunks(length.max(1)) {

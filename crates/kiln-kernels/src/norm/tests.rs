@@ -1,4 +1,4 @@
-//! Layer_norm and rms_norm against double precision.
+//! Layer_norm and rms_norm against `f64`.
 
 use super::reference;
 use super::{LayerNorm, RmsNorm};
@@ -10,7 +10,7 @@ use kiln_ir::{DType, KernelOp, Layout, Shape, SimdLevel};
 
 const FLOATS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
 
-/// What sums and square roots are off by, relative to the number or to 1, which is what numbers are around.
+/// Error of sums and square roots, relative to the larger of the number and 1, the scale of the results.
 const ERROR: f64 = 1e-6;
 
 const EPS: f32 = 1e-5;
@@ -20,14 +20,14 @@ fn random(seed: u64, dtype: DType, layout: Layout, middle: f64) -> Operand {
     Operand::new(dtype, layout, || middle + 1.7 * numbers.unit())
 }
 
-/// Weight and bias: one contiguous, the other backwards with gaps, of other dtypes than `x`.
+/// Creates weight and bias: one contiguous, the other with a stride of -2, of dtypes that may differ from that of `x`.
 fn vectors(length: usize, dtypes: [DType; 2]) -> [Operand; 2] {
     let shape = Shape::from(length);
     let bias = Layout::strided(shape.clone(), &[-2], 2 * length);
     [random(1, dtypes[0], Layout::contiguous(shape), 1.0), random(2, dtypes[1], bias, 0.0)]
 }
 
-/// Runs both norms, affine and not, and compares.
+/// Runs both norms, affine and not, and compares them with the reference.
 fn check(x: &Operand, vectors: &[Operand; 2], threads: Threads) -> [Memory; 4] {
     let length = *x.layout.shape().last().unwrap();
     let (weight, bias) = (vectors[0].values(), vectors[1].values());
@@ -79,7 +79,7 @@ fn layouts_with_whole_rows_are_taken_as_they_are() {
     assert!(taken >= 18 && refused >= 12, "{taken} taken, {refused} refused");
 }
 
-/// A mean that is rounded to single precision is off by half a thousandth here, and squares that are not centred lose everything.
+/// A mean rounded to `f32` is off by half a thousandth here, and uncentred squares lose all digits.
 #[test]
 fn small_deviations_from_a_large_mean_are_kept() {
     for (length, middle) in [(64, 1e4), (1000, 1e4), (1000, -3e6), (100_003, 1e4)] {
@@ -93,7 +93,7 @@ fn small_deviations_from_a_large_mean_are_kept() {
     }
 }
 
-/// Where the first numbers are far from the others, deviations from them say little about the variance.
+/// If the first elements are far from the others, deviations from them say little about the variance.
 #[test]
 fn first_numbers_far_from_the_mean_do_no_harm() {
     for (length, first) in [(9, 1e3), (31, -1e4), (40, 3e2), (1000, 1e2), (100_003, 1e2)] {

@@ -1,4 +1,4 @@
-//! Pooling on the CPU: the rows that a window covers become one, element by element, and then its columns.
+//! Pooling on the CPU. It is separable: first the rows of a window are combined elementwise into one row, then its columns.
 
 use super::{Pool, PoolGradient, PoolOp, Sizes};
 use crate::matmul::vector::{Stored, Vector, Work, at};
@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result};
 
-/// Elements with what they are compared as.
+/// Elements and the type that they are compared in.
 trait Comparable: Pod + Send + Sync {
     type Wide: Pod + PartialOrd;
     const LOWEST: Self::Wide;
@@ -47,7 +47,7 @@ comparable! {
     i8, i8, i8::MIN, std::convert::identity, std::convert::identity;
 }
 
-/// The larger one, or the one that is NaN.
+/// Returns the larger one, or the one that is NaN.
 #[inline(always)]
 #[expect(clippy::eq_op, reason = "a NaN differs from itself")]
 fn larger<W: Copy + PartialOrd>(a: W, b: W) -> W {
@@ -96,7 +96,7 @@ fn max<T: Comparable>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
                     none: T::LOWEST,
                 },
             );
-            // SAFETY: the parts of the loop have no rows in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             let out = unsafe { to.slice(row * across, across) };
             for (out, &result) in out.iter_mut().zip(&result) {
                 *out = T::narrow(result);
@@ -131,19 +131,19 @@ fn sum<T: Stored>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
                     },
                 );
             };
-            // SAFETY: the parts of the loop have no rows in common, and all are inside of the output.
+            // SAFETY: the ranges of the tasks are disjoint and within the output.
             unsafe { results.put(across, end, pool) };
         }
     })
 }
 
 impl Sizes {
-    /// Memory for one row of an image with its padding.
+    /// Allocates one row of an image with its padding.
     fn covered<W: Copy>(&self, none: W) -> Vec<W> {
         vec![none; self.image[1] + 2 * self.window.padding[1]]
     }
 
-    /// The rows of an image that the window covers in a row of its positions, counted over all planes.
+    /// Iterates over the image rows that the window covers in a row of positions, counted over all planes.
     fn rows<'a, T>(&'a self, from: &'a [T], row: usize) -> impl Iterator<Item = &'a [T]> {
         let [height, width] = self.image;
         let (plane, position) = (row / self.positions[0], row % self.positions[0]);
@@ -152,7 +152,7 @@ impl Sizes {
     }
 }
 
-/// Calls `work` for ranges of the rows of all results.
+/// Calls `work` with ranges of the rows of all results.
 fn each_row(call: &HostCall<'_>, sizes: &Sizes, work: impl Fn(std::ops::Range<usize>) + Sync) -> Result<()> {
     let [down, across] = sizes.positions;
     if across == 0 {
@@ -162,7 +162,7 @@ fn each_row(call: &HostCall<'_>, sizes: &Sizes, work: impl Fn(std::ops::Range<us
     share(call.workers, sizes.planes * down, 16 + (rows * sizes.image[1] + columns * across) / 4, work)
 }
 
-/// A row of positions.
+/// Computes a row of positions.
 struct Row<'a, I, W, F, C> {
     from: I,
     first: usize,
@@ -203,7 +203,7 @@ where
         let dilation = sizes.window.dilation[1];
         for place in 0..sizes.window.size[1] {
             let covered = &covered[place * dilation..];
-            // Strides that are known are compiled to vector loads.
+            // Constant strides compile to vector loads.
             match (sizes.window.stride[1], place) {
                 (1, 0) => out.iter_mut().zip(covered).for_each(|(out, &x)| *out = x),
                 (1, _) => out.iter_mut().zip(covered).for_each(|(out, &x)| *out = combine(*out, x)),
@@ -218,7 +218,7 @@ where
     }
 }
 
-/// Every second element, and the last one where the number is odd.
+/// Iterates over the elements at even indices.
 #[inline(always)]
 fn pairs<W: Copy>(from: &[W]) -> impl Iterator<Item = W> {
     let (pairs, rest) = from.as_chunks::<2>();
@@ -251,14 +251,14 @@ fn spread<T: Stored>(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {
                     None => sizes.each_place([position / across, position % across], |place| plane[place] += slope),
                 }
             }
-            // SAFETY: the planes have no elements in common.
+            // SAFETY: the planes are disjoint.
             unsafe { call.output.store(item * height * width, &mut plane) };
         }
     })
 }
 
 impl Sizes {
-    /// Calls `visit` with each place of an image that the window covers, row by row.
+    /// Calls `visit` with the index of each image element that the window covers, in row-major order.
     fn each_place(&self, position: [usize; 2], mut visit: impl FnMut(usize)) {
         for row in 0..self.window.size[0] {
             let Some(y) = self.place(0, position[0], row) else { continue };
@@ -271,7 +271,7 @@ impl Sizes {
     }
 }
 
-/// The place of the first largest element in a window, or of the first NaN.
+/// Returns the index of the first largest element in a window, or of the first NaN.
 fn largest<T: Stored>(sizes: &Sizes, image: &[T], position: [usize; 2]) -> Option<usize> {
     let mut best: Option<(usize, f32)> = None;
     sizes.each_place(position, |place| {

@@ -6,7 +6,7 @@ use crate::window::gpu::window_params;
 use kiln_ir::wgsl::{LOOP_STEPS, WgslBuilder, WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Error, ErrorKind, Result};
 
-/// Refuses windows with more steps than the loops of an invocation take on every driver.
+/// Rejects windows that need more loop iterations per invocation than every driver allows.
 fn check_steps(name: &str, sizes: &Sizes, windows: usize) -> Result<()> {
     let [down, across] = sizes.window.size;
     let steps = down.saturating_mul(across.saturating_add(1)).saturating_mul(windows);
@@ -25,8 +25,8 @@ fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
     window_params(builder, &sizes.window, sizes.image, sizes.positions);
 }
 
-/// `is_larger(x, best)`: whether an element replaces the largest one so far. A NaN does, and nothing replaces it: found by its bits, because
-/// drivers may assume that there is none.
+/// Renders `is_larger(x, best)`: whether an element replaces the maximum so far. NaN does, and nothing replaces it. It is detected by its bits,
+/// because drivers may assume that there are no NaNs.
 fn is_larger(dtype: DType) -> String {
     let number = number_type(dtype);
     let body = match dtype.class() {
@@ -40,8 +40,8 @@ fn is_larger(dtype: DType) -> String {
     format!("fn is_larger(x: {number}, best: {number}) -> bool {{\n    {body}\n}}\n")
 }
 
-/// A loop over the places of the window at `position`, which has `y` and `x` in the image. As an unsigned number, a place before the image is
-/// not below its end either.
+/// Renders a loop over the window elements at `position`, with image coordinates `y` and `x`. Coordinates are unsigned: one before the image wraps
+/// around and fails the same comparison as one after its end.
 fn each_place(body: &str) -> String {
     format!(
         "    for (var row = 0u; row < p_size0(); row += 1u) {{
@@ -108,13 +108,13 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
 pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let gradient = &call.operands[0];
     let sizes = op.sizes(gradient.layout.shape())?;
-    // For the largest element each window that sees an element is searched.
+    // The gradient of max pooling searches each window that covers an element.
     let [down, across] = [0, 1].map(|axis| sizes.window.size[axis].div_ceil(sizes.window.stride[axis].max(1)));
     let searched = if op.pool.op == PoolOp::Max { down.saturating_mul(across) } else { 0 };
     check_steps("the gradient of pooling", &sizes, searched.saturating_add(1))?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, gradient.layout.offset());
-    // Whether the window at a position took the element at a place of the image.
+    // Whether the window at a position selected the image element at `place`.
     let took = match op.pool.op {
         PoolOp::Sum => "fn took(plane: u32, position: u32, place: u32) -> bool {\n    return true;\n}\n".to_string(),
         PoolOp::Max => {
@@ -138,7 +138,7 @@ pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKer
             )
         }
     };
-    // For each place of the window the position at which it sees the element, if it does.
+    // For each element of the window, finds the position at which it covers this element of the image, if any.
     let text = format!(
         "{took}fn element(i: u32) -> f32 {{
     let place = i % (p_image0() * p_image1());

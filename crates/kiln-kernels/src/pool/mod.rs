@@ -1,4 +1,4 @@
-//! Pooling: the largest element or the sum in each position of a window, and the way back.
+//! Max pooling and sum pooling, and their gradients.
 
 mod cpu;
 mod gpu;
@@ -17,33 +17,33 @@ use smallvec::{SmallVec, smallvec};
 /// How a window combines its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolOp {
-    /// The largest, of every dtype; NaN where there is one. Padding is never the largest.
+    /// The maximum, of every dtype; NaN if there is one. Padding never wins.
     Max,
     /// The sum, of floats, in `f32`. Padding counts as 0.
     Sum,
 }
 
-/// One number for each position of a window in each channel of `(batch, channels, height, width)`.
+/// Reduces each window position in each channel of `(batch, channels, height, width)` to one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// How the window combines them.
+    /// How the window combines its elements.
     pub op: PoolOp,
-    /// The window. Its padding is at most half of what it covers.
+    /// The window. Its padding is at most half of its size.
     pub window: Window,
 }
 
-/// The gradient of [`Pool`]: each element gets the sum over the windows that took it.
+/// The gradient of [`Pool`]: each element gets the sum over the windows that selected it.
 ///
-/// Inputs: the gradient of the result, and for [`PoolOp::Max`] the images. The first of several largest elements is the one that was taken.
+/// Inputs: the gradient of the result, and for [`PoolOp::Max`] the images. Among several largest elements, the first one is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolGradient {
-    /// As in the pool.
+    /// The pooling op.
     pub pool: Pool,
     /// Height and width of the images.
     pub image: [usize; 2],
 }
 
-/// The sizes of images and of what is made of them.
+/// The sizes of images and of the results.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     planes: usize,
@@ -57,7 +57,7 @@ impl Sizes {
         Ok(Self { planes, image, positions: window.positions(image)?, window: *window })
     }
 
-    /// Where in the image a place of the window is, along an axis; `None` outside.
+    /// Returns the image coordinate of a window element along an axis; `None` in the padding.
     fn place(&self, axis: usize, position: usize, place: usize) -> Option<usize> {
         let Window { stride, padding, dilation, .. } = self.window;
         let at = (position * stride[axis] + place * dilation[axis]).checked_sub(padding[axis])?;
@@ -76,7 +76,7 @@ impl Pool {
             return Err(invalid(format!("{} expected floats, found {}", self.name(), text(x))));
         }
         if height == 0 || width == 0 {
-            // A window would cover padding alone, which has neither a largest element nor a mean.
+            // A window would cover only padding, which has neither a maximum nor a mean.
             let message = format!("{} expected images of at least one row and column, found {}", self.name(), text(x));
             return Err(mismatch(message));
         }

@@ -1,4 +1,4 @@
-//! Pooling against loops over the places of a window.
+//! Pooling against loops over the elements of a window.
 
 use super::{Pool, PoolGradient, PoolOp};
 use crate::places::checks::assert_valid;
@@ -27,7 +27,7 @@ fn cases() -> Vec<(Window, [usize; 4])> {
     ]
 }
 
-/// The places of an image that a window covers, by signed coordinates.
+/// Returns the indices of the image elements that a window covers, by signed coordinates.
 fn covered(window: &Window, [height, width]: [usize; 2], position: [usize; 2]) -> Vec<usize> {
     let mut places = Vec::new();
     for row in 0..window.size[0] {
@@ -45,7 +45,7 @@ fn covered(window: &Window, [height, width]: [usize; 2], position: [usize; 2]) -
     places
 }
 
-/// The result of a pool, and the gradient for images where that of the result is given.
+/// Returns the result of a pool, or the gradient of the images if that of the result is given.
 fn reference(pool: &Pool, sizes: [usize; 4], x: &[f64], slopes: Option<&[f64]>) -> Vec<f64> {
     let image = [sizes[2], sizes[3]];
     let [down, across] = pool.window.positions(image).unwrap();
@@ -75,7 +75,7 @@ fn reference(pool: &Pool, sizes: [usize; 4], x: &[f64], slopes: Option<&[f64]>) 
     if slopes.is_some() { gradient } else { results }
 }
 
-/// Whole numbers, which every dtype holds, also their sums; many are equal.
+/// Small integers with many duplicates: they and their sums are exact in every dtype.
 fn numbers(seed: u64, dtype: DType, lengths: &[usize]) -> Operand {
     let mut numbers = Numbers::new(seed);
     let low = if matches!(dtype, DType::U32 | DType::U8) { 0.0 } else { 4.0 };

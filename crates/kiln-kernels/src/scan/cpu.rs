@@ -1,5 +1,5 @@
-//! Scans on the CPU. Rows that are contiguous are scanned in groups, whose elements do not wait for each other; across an axis that is not the last
-//! one, neighbouring lines are scanned together.
+//! Scans on the CPU. Contiguous rows are scanned in groups, which shortens the dependency chain. Along an axis that is not the last one, neighbouring
+//! lines are scanned together.
 
 use super::{Lines, Scan, ScanOp};
 use crate::matmul::vector::{Vector, Work, at};
@@ -11,13 +11,13 @@ use half::{bf16, f16};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result, SimdLevel};
 
-/// An element, and the number that it is accumulated in.
+/// An element, and the type that it is accumulated in.
 trait Stored: Pod + Send + Sync {
     type Wide: Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// The total of a block of a row, and where `out` is given its elements after `before`.
+    /// Returns the total of a block of a row. If `out` is given, writes its running results, starting from `before`.
     fn scan(level: SimdLevel, block: Block<'_, Self>) -> Self::Wide {
         at(level, block)
     }
@@ -45,7 +45,7 @@ impl Wide for f64 {
     }
 }
 
-/// Of `i32` too: sums and products that wrap have the same bits.
+/// Also for `i32`: wrapping sums and products have the same bits.
 impl Wide for u32 {
     const ZERO: Self = 0;
     const ONE: Self = 1;
@@ -107,15 +107,15 @@ fn of_elements<T: Stored>(op: &Scan, call: &HostCall<'_>) -> Result<()> {
     }
     match op.op {
         ScanOp::Linear => columns::<T, _>(op, call, lines, |before, [a, b]| a.mul(before).add(b)),
-        // One after the other: a product of some elements may overflow where the whole one does not, as after a zero.
+        // Sequential: a product of some elements may overflow where the whole product does not, as after a zero.
         ScanOp::Product => columns::<T, _>(op, call, lines, |before, [x, _]| before.mul(x)),
         ScanOp::Sum if lines.inner > 1 => columns::<T, _>(op, call, lines, |before, [x, _]| before.add(x)),
         ScanOp::Sum => rows::<T>(op, call, lines),
     }
 }
 
-/// Elements of a row whose total one thread computes at a time. The order of the additions follows from it, so all numbers of threads give the
-/// same bits.
+/// Elements of a row per task. It determines the order of additions, so results have the same bits on any number of
+/// threads.
 const BLOCK: usize = 1 << 14;
 
 fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
@@ -128,7 +128,7 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
                 let mut before = T::Wide::ZERO;
                 for block in 0..blocks {
                     let (start, length) = block_of(row, block, lines, op.reverse);
-                    // SAFETY: the parts of the loop have no rows in common.
+                    // SAFETY: the ranges of the tasks are disjoint.
                     let out = unsafe { to.slice(start, length) };
                     let total =
                         T::scan(level, Block::<T>::new(&x[start..start + length], Some(out), before, op.reverse));
@@ -137,14 +137,14 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
             }
         });
     }
-    // Few long rows: the totals of all blocks first, then each block from the total of those before it.
+    // Few long rows: first the totals of all blocks, then each block starts from the total of those before it.
     let mut before = vec![T::Wide::ZERO; lines.outer * blocks];
     let totals = Target::over(&mut before);
     share(call.workers, lines.outer * blocks, BLOCK / 2, |range| {
         for item in range {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
             let total = T::scan(level, Block::<T>::new(&x[start..start + length], None, T::Wide::ZERO, op.reverse));
-            // SAFETY: the parts of the loop have no blocks in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             unsafe { totals.slice(item, 1)[0] = total };
         }
     })?;
@@ -157,21 +157,21 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
     share(call.workers, lines.outer * blocks, BLOCK, |range| {
         for item in range {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
-            // SAFETY: the parts of the loop have no blocks in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             let out = unsafe { to.slice(start, length) };
             T::scan(level, Block::<T>::new(&x[start..start + length], Some(out), before[item], op.reverse));
         }
     })
 }
 
-/// Where a block is, and its length. In reverse, the first block is the last one of the row.
+/// Returns the start of a block and its length. In reverse, the first block is the last one of the row.
 fn block_of(row: usize, block: usize, lines: Lines, reverse: bool) -> (usize, usize) {
     let (first, end) = (block * BLOCK, ((block + 1) * BLOCK).min(lines.length));
     let start = if reverse { lines.length - end } else { first };
     (row * lines.length + start, end - first)
 }
 
-/// A block of a row: its total, and where `out` is given its elements after `before`.
+/// Computes the total of a block of a row. If `out` is given, writes its running results, starting from `before`.
 struct Block<'a, T: Stored> {
     x: &'a [T],
     out: Option<&'a mut [T]>,
@@ -185,7 +185,7 @@ impl<'a, T: Stored> Block<'a, T> {
     }
 }
 
-/// Elements of 16 bits that are converted at a time, by the processor where it can.
+/// 16-bit elements that are converted at a time, with hardware conversion if available.
 const CONVERTED: usize = 1024;
 
 fn scan_halves<T: Stored<Wide = f64>>(level: SimdLevel, block: Block<'_, T>) -> f64
@@ -210,7 +210,7 @@ where
     total
 }
 
-/// Elements that are combined among themselves before the running total is, which otherwise each would wait for.
+/// Elements that are combined with each other before the running total is added, which shortens the dependency chain.
 const GROUP: usize = 8;
 
 impl<T: Stored> Work for Block<'_, T> {
@@ -231,6 +231,7 @@ fn scan<T: Stored, const REVERSE: bool>(block: Block<'_, T>) -> T::Wide {
         let start = if REVERSE { x.len() - (group + 1) * GROUP } else { group * GROUP };
         let from = &x[start..start + GROUP];
         let mut sums: [T::Wide; GROUP] = std::array::from_fn(|place| from[turned(place)].widen());
+        // Hillis-Steele scan: three dependent additions instead of seven.
         for step in [1, 2, 4] {
             let add = |place: usize| if place < step { sums[place] } else { sums[place - step].add(sums[place]) };
             sums = std::array::from_fn(add);
@@ -253,10 +254,10 @@ fn scan<T: Stored, const REVERSE: bool>(block: Block<'_, T>) -> T::Wide {
     total
 }
 
-/// Lines that are scanned together: their running results stay in the first-level cache.
+/// Lines that are scanned together: their running results stay in the L1 cache.
 const STRIP: usize = 256;
 
-/// Scans neighbouring lines together, a row of elements after the other.
+/// Scans neighbouring lines together, row by row.
 fn columns<T: Stored, F: Fn(T::Wide, [T::Wide; 2]) -> T::Wide + Sync>(
     op: &Scan,
     call: &HostCall<'_>,
@@ -307,7 +308,7 @@ impl<T: Stored, F: Fn(T::Wide, [T::Wide; 2]) -> T::Wide> Work for Strip<'_, T, F
             let before = if op.reverse && number > 0 && is_linear { place + lines.inner } else { place };
             let is_first = number == 0 && is_linear;
             let (a, b) = (&a[before..before + width], &b[place..place + width]);
-            // SAFETY: the parts of the loop have no elements in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             let out = unsafe { to.slice(place, width) };
             for (((running, out), a), b) in running.iter_mut().zip(out).zip(a).zip(b) {
                 *running = if is_first { b.widen() } else { step(*running, [a.widen(), b.widen()]) };

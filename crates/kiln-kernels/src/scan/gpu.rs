@@ -5,18 +5,18 @@ use crate::places::number_type;
 use kiln_ir::wgsl::{LOOP_STEPS, WgslCall, WgslKernel, grid};
 use kiln_ir::{Error, ErrorKind, KernelOp, Result};
 
-/// Invocations of a workgroup that scans a line together.
+/// Invocations per workgroup if a workgroup scans one line.
 const TOGETHER: u32 = 256;
-/// Invocations of a workgroup whose invocations have a line each.
+/// Invocations per workgroup if each invocation scans one line.
 const ALONE: u32 = 64;
-/// Lines of at most so many elements have an invocation each, also where they are not side by side.
+/// Lines of at most this many elements get an invocation each, even if they are not adjacent in memory.
 const SHORT: usize = 32;
 
 pub(super) fn wgsl(op: &Scan, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let x = &call.operands[0];
     let lines = Lines::new(x.layout.shape(), op.axis);
     let count = lines.outer * lines.inner;
-    // Products are combined one after the other: a product of some elements may overflow where the whole one does not, as after a zero.
+    // Products are sequential: a product of some elements may overflow where the whole product does not, as after a zero.
     let is_sum = op.op == ScanOp::Sum;
     let is_alone = !is_sum || lines.length <= SHORT || (lines.inner >= ALONE as usize && lines.length <= LOOP_STEPS);
     let most = if is_sum { LOOP_STEPS * TOGETHER as usize } else { LOOP_STEPS };
@@ -36,8 +36,8 @@ pub(super) fn wgsl(op: &Scan, call: &WgslCall<'_>) -> Result<WgslKernel> {
         ScanOp::Product => "return running * load_0(p_offset0() + place);".to_string(),
         ScanOp::Linear => {
             builder.param("offset1", call.operands[1].layout.offset() as u32);
-            // In reverse it takes the factor of the element before. The first result has no product: an infinite factor times the initial zero
-            // would be NaN.
+            // In reverse, the recurrence takes the factor of the element before. The first result has no product: an infinite factor times the
+            // initial zero would be NaN.
             let step = if op.reverse { "p_inner()" } else { "0u" };
             format!(
                 "let own = load_1(p_offset1() + place);

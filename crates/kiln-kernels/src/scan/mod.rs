@@ -22,13 +22,13 @@ pub enum ScanOp {
     /// `y[k] = y[k-1] * x[k]`.
     Product,
     /// Inputs `a` and `b`: `y[k] = a[k] * y[k-1] + b[k]`; in reverse `y[k] = a[k+1] * y[k+1] + b[k]`, so that each direction is the
-    /// gradient of the other one for `b`.
+    /// gradient of the other with respect to `b`.
     Linear,
 }
 
-/// The running result of an op along an axis, of every element and all before it.
+/// Computes the inclusive scan of an op along an axis.
 ///
-/// Floats are accumulated in `f64` on the CPU and in `f32` on a GPU; integers wrap.
+/// Floats accumulate in `f64` on the CPU and in `f32` on a GPU; integers wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// How elements are combined.
@@ -99,11 +99,11 @@ impl KernelOp for Scan {
 
     fn gradient<'a>(&self, inputs: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
         let turned = Self { reverse: !self.reverse, ..*self };
-        // Long sums of products: not in 16 bits.
+        // In `f32`, because long sums of products lose too much in 16 bits.
         let wide = |x: Expr<'a>| x.cast(DType::F32);
         match (self.op, inputs) {
             (ScanOp::Sum, _) => Some(each([gradient.kernel(turned, &[])])),
-            // y[k] depends on x[j] as y[j-1] * x[j+1] * ... * x[k], which needs no quotient: zeros have their gradient too.
+            // dy[k]/dx[j] is y[j-1] * x[j+1] * ... * x[k]. That needs no division, so it is correct for zeros.
             (ScanOp::Product, &[x]) if !self.reverse => {
                 let linear = Self { op: ScanOp::Linear, reverse: true, ..*self };
                 let below = wide(x).kernel(linear, &[wide(gradient)]);
@@ -141,7 +141,7 @@ impl KernelOp for Scan {
 }
 
 impl Scan {
-    /// The element before each one along the axis, with `first` before the first.
+    /// Shifts elements by one along the axis, with `first` in the first position.
     fn before<'a>(&self, x: Expr<'a>, first: f64) -> Expr<'a> {
         let length = x.shape()[self.axis];
         if length == 0 {

@@ -1,4 +1,4 @@
-//! Scans against loops in double precision.
+//! Scans against loops in `f64`.
 
 use super::{Scan, ScanOp};
 use crate::places::checks::{assert_valid, rendered};
@@ -11,7 +11,7 @@ use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
 const DTYPES: [DType; 5] = [DType::F16, DType::BF16, DType::F32, DType::I32, DType::U32];
 const OPS: [ScanOp; 3] = [ScanOp::Sum, ScanOp::Product, ScanOp::Linear];
 
-/// The running results by coordinates, one line after the other.
+/// Returns the running results by coordinates, line by line.
 fn reference(op: &Scan, inputs: &[Operand]) -> Vec<f64> {
     let shape = inputs[0].layout.shape();
     let (length, inner) = (shape[op.axis], shape[op.axis + 1..].iter().product::<usize>());

@@ -1,4 +1,4 @@
-//! Scattering on the CPU. Lines along the axis have no elements in common, so each belongs to one thread, which goes through it in order.
+//! Scatter on the CPU. Lines along the axis are disjoint, so each belongs to one thread, which goes through it in order.
 
 use super::Scatter;
 use crate::indices::Indices;
@@ -33,7 +33,7 @@ fn in_place<T: Pod + Send + Sync>(op: &Scatter, call: &HostCall<'_>, write: impl
     scatter(op, call, &to, write)
 }
 
-/// Sums of many small terms would stand still in half precision: they are kept in `f32` and rounded once.
+/// Accumulates in `f32` and rounds once: sums of many small terms would stop growing in half precision.
 fn add_as_f32<T: Pod + Send + Sync>(
     op: &Scatter,
     call: &HostCall<'_>,
@@ -47,7 +47,7 @@ fn add_as_f32<T: Pod + Send + Sync>(
     let mut sums: Vec<f32> = unsafe { to.slice(0, count) }.iter().map(|&element| widen(element)).collect();
     scatter(op, call, &Target::over(&mut sums), |sum: &mut f32, source: T| *sum += widen(source))?;
     share(call.workers, count, 1, |range| {
-        // SAFETY: the parts of the loop have no elements in common.
+        // SAFETY: the ranges of the tasks are disjoint.
         let rounded = unsafe { to.slice(range.start, range.len()) };
         for (element, &sum) in rounded.iter_mut().zip(&sums[range]) {
             *element = round(sum);
@@ -55,10 +55,10 @@ fn add_as_f32<T: Pod + Send + Sync>(
     })
 }
 
-/// Lines that are gone through together where neighbours across the axis are closer than along it.
+/// Lines that are processed together if neighbours across the axis are closer in memory than along it.
 const LINES: usize = 32;
 
-/// Applies `write` to the element that each index names and the element of the source.
+/// Calls `write` with the output element that each index selects and the element of the source.
 fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
     op: &Scatter,
     call: &HostCall<'_>,
@@ -70,7 +70,7 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
     let indices = Indices::new(index, x.layout.shape()[op.axis]);
     let (numbers, strides) = (shape.strides(), x.layout.shape().strides());
     let all = [index.layout.strides(), source.layout.strides(), &strides, &numbers];
-    // Along the axis; across it, over the lines that lie next to each other; and over all other axes.
+    // The strides along the axis, across neighbouring lines, and of all other axes.
     let axis: [isize; 4] = all.map(|strides| strides[op.axis]);
     let last = (0..shape.rank()).rev().find(|&other| other != op.axis);
     let across: [isize; 4] = all.map(|strides| last.map_or(0, |last| strides[last]));
@@ -98,9 +98,9 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
                             indices.refuse(at(3) as usize);
                             continue;
                         };
-                        // The axis of the output is left to the index.
+                        // Along the axis, the index determines the position in the output.
                         let place = starts[2] + found * axis[2] + line * across[2];
-                        // SAFETY: the place is on the line, which no other part of the loop goes through.
+                        // SAFETY: the element is on this line, which no other task processes.
                         write(unsafe { &mut to.slice(place as usize, 1)[0] }, from[at(1) as usize]);
                     }
                 }

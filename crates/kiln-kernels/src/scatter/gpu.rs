@@ -1,5 +1,5 @@
-//! Scattering on a GPU: an invocation for each element of the result goes through the indices that may name it, in order. That takes longer
-//! than writing where each index says, but the result does not depend on which invocation is first.
+//! Scatter on a GPU. An invocation for each element of the result goes through the indices that may select it, in order. That is slower than a
+//! write per index, but the result does not depend on the order of the invocations.
 
 use super::Scatter;
 use crate::places::{element_kernel, number_type, places};
@@ -8,7 +8,7 @@ use kiln_ir::wgsl::{self, WgslCall, WgslKernel};
 use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result};
 use std::fmt::Write as _;
 
-/// How often the step of the loop over the indices is written out at most.
+/// Maximum unroll factor of the loop over the indices.
 const MOST_COPIES: u32 = 64;
 
 pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
@@ -46,7 +46,7 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
         }
     }
     let (axis, term) = (op.axis, if op.add { "value + load_2(source)" } else { "load_2(source)" });
-    // Sums of bytes wrap as those of words do, and are cut at the end.
+    // Sums of bytes are computed in words and truncated at the end, which wraps the same way.
     let result = match x.dtype {
         DType::U8 if op.add => "value & 0xffu",
         DType::I8 if op.add => "(value << 24u) >> 24u",

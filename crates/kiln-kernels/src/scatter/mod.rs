@@ -1,7 +1,7 @@
-//! Elements written to a tensor by their indices along an axis.
+//! Scatter: writes elements to a tensor by index along an axis.
 //!
-//! An index out of range, which a negative one is, is an error on the CPU. A kernel on a GPU cannot return one: there what would be written
-//! is left out.
+//! An index out of range, including a negative one, is an error on the CPU. A GPU kernel cannot return an error and skips the
+//! write.
 
 mod cpu;
 mod gpu;
@@ -18,16 +18,16 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, Error, ErrorKind, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
-/// A tensor with some elements replaced, or added to.
+/// Replaces some elements of a tensor, or adds to them.
 ///
-/// Inputs: `x`; indices of the same rank that are nowhere longer than `x` but along the axis; and `source`, of the dtype of `x` and the
-/// shape of the indices. The result is `x` with `out[a, index[a, i, b], b]` set to `source[a, i, b]`, or increased by it. Where an index
-/// comes twice, the last one along the axis counts, or they are added in order: in `f32` for floats, and rounded once.
+/// Inputs: `x`; indices of the same rank that are longer than `x` along no axis but this one; and `source`, of the dtype of `x` and the
+/// shape of the indices. The result is `x` with `out[a, index[a, i, b], b]` set to `source[a, i, b]`, or increased by it. If an index
+/// occurs twice, the last one along the axis wins, or they are added in order: in `f32` for floats, and rounded once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scatter {
     /// The axis.
     pub axis: usize,
-    /// Whether elements are added to, and not replaced.
+    /// Whether to add to elements instead of replacing them.
     pub add: bool,
 }
 
@@ -93,7 +93,7 @@ impl KernelOp for Scatter {
         if self.add {
             return Some(smallvec![Some(gradient), None, Some(taken)]);
         }
-        // Where an index comes twice, the gradient is that of the element which was written last: which one, the scatter itself says.
+        // If an index occurs twice, only the element written last gets the gradient. Scattering the element numbers finds it.
         let number = source.iota(source.shape());
         let none = number.filled(0.0, TensorType { shape: gradient.shape(), dtype: DType::U32 });
         let last = none.kernel(*self, &[index, number]).kernel(Gather { axis }, &[index]);

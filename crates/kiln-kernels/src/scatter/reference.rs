@@ -1,4 +1,4 @@
-//! Scattering by coordinates.
+//! Scatter by coordinates.
 
 use crate::gather::reference::{coordinates, number};
 use crate::testing::Operand;

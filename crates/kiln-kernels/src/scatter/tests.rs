@@ -9,7 +9,7 @@ use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
 
 const THREADS: Threads = Threads { count: 8, simd: SimdLevel::Scalar };
 
-/// Whether elements of a dtype are added, and not only moved.
+/// Returns whether scatter_add supports a dtype.
 fn adds(dtype: DType) -> bool {
     dtype != DType::Bool && !dtype.is_wide()
 }
@@ -48,7 +48,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// In half precision a sum of ones stands still at 2048 and one of bfloat at 256; integers wrap.
+/// In half precision a sum of ones stops growing at 2048, and in bfloat16 at 256; integers wrap.
 #[test]
 fn sums_are_rounded_once_and_integers_wrap() {
     for (dtype, count, expected) in [
@@ -74,7 +74,7 @@ fn sums_are_rounded_once_and_integers_wrap() {
     assert_eq!(found.values(2), [f64::from(i32::MIN + 1), 5.0]);
 }
 
-/// The first one that is out of range is named, whichever thread finds one first.
+/// The error names the first index out of range, whichever thread finds one first.
 #[test]
 fn indices_out_of_range_are_named() {
     let x = Operand::whole(1, DType::F32, Layout::contiguous(Shape::from((7, 300))), 12);

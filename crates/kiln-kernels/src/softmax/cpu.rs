@@ -1,4 +1,4 @@
-//! Softmax on the CPU: the largest of a row, its exponentials with their sum, the quotients, all while the row is in the first-level cache.
+//! Softmax on the CPU: the maximum of a row, its exponentials and their sum, then the quotients, all while the row is in the L1 cache.
 
 use super::Softmax;
 use crate::matmul::vector::{Stored, Vector, Work, at};
@@ -20,12 +20,12 @@ fn run_stored<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     each_row::<T>(call, 2, |row, out| at(level, Row { row, out, log: op.log }))
 }
 
-/// Rows that are longer do not fit a cache, and are shared between threads.
+/// Longer rows do not fit a cache, and are shared between threads.
 const LONG: usize = 1 << 16;
-/// Elements of such a row that one thread takes at a time. Sums are made of theirs, so all numbers of threads give the same.
+/// Elements of a long row per task. Sums are formed per block, so results do not depend on the number of threads.
 const BLOCK: usize = 1 << 14;
 
-/// Each row by itself, in three loops over its blocks.
+/// Computes long rows one after the other, in three parallel loops over the blocks of each.
 fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     let (x, level) = (elements::<T>(&call.operands[0]), call.workers.simd());
     let (rows, length) = rows_of(call.operands[0].layout);
@@ -42,7 +42,7 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
             let mut results = Results::new(call.output, index * length + first, STORED);
             for row in row[first..end].chunks(STORED) {
                 let log = op.log;
-                // SAFETY: the parts of the loop have no elements in common, and all are inside of the output.
+                // SAFETY: the ranges of the tasks are disjoint and within the output.
                 unsafe {
                     results.put(row.len(), index * length + end, |out| {
                         at(level, Quotients { row, out, largest, sum, log });
@@ -54,14 +54,14 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A number for each block of a row.
+/// Computes a number for each block of a row.
 fn of_blocks<T: Stored>(workers: &dyn Workers, row: &[T], number: impl Fn(&[T]) -> f64 + Sync) -> Result<Vec<f64>> {
     let mut numbers = vec![0.0; row.len().div_ceil(BLOCK)];
     let (count, target) = (numbers.len(), Target::over(&mut numbers));
     share(workers, count, BLOCK, |range| {
         for block in range {
             let elements = &row[block * BLOCK..row.len().min((block + 1) * BLOCK)];
-            // SAFETY: the parts of the loop have no blocks in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             unsafe { target.slice(block, 1)[0] = number(elements) };
         }
     })?;
@@ -79,7 +79,7 @@ impl<T: Stored> Work for LargestOf<'_, T> {
     }
 }
 
-/// The sum of exponentials.
+/// Sums the exponentials of a block.
 struct SumOf<'a, T> {
     row: &'a [T],
     largest: f32,
@@ -96,7 +96,7 @@ impl<T: Stored> Work for SumOf<'_, T> {
     }
 }
 
-/// A part of a row whose largest number and whose sum are known.
+/// Computes part of a row whose maximum and sum are known.
 struct Quotients<'a, T> {
     row: &'a [T],
     out: &'a mut [f32],
@@ -129,7 +129,7 @@ fn scale(numbers: &mut [f32], sum: f64) {
     }
 }
 
-/// A row, and where its softmax or the logarithm of it goes.
+/// Computes the softmax of a row, or its logarithm.
 struct Row<'a, T> {
     row: &'a [T],
     out: &'a mut [f32],
@@ -153,7 +153,7 @@ impl<T: Stored> Work for Row<'_, T> {
     }
 }
 
-/// The largest number of a row that is not a NaN: one that is makes the sum a NaN later.
+/// Returns the maximum of a row, ignoring NaN: a NaN makes the sum NaN later.
 #[inline(always)]
 fn largest<V: Vector, T: Stored>(row: &[T]) -> f32 {
     let mut pass = Largest([V::splat(f32::NEG_INFINITY); TOGETHER]);
@@ -167,7 +167,7 @@ struct Largest<V>([V; TOGETHER]);
 impl<V: Vector> Pass<V> for Largest<V> {
     #[inline(always)]
     fn take(&mut self, place: usize, x: V) -> V {
-        // In this order a NaN leaves what was found before.
+        // `max` returns its second operand for NaN, so this order keeps the maximum so far.
         self.0[place] = x.max(self.0[place]);
         x
     }
@@ -195,7 +195,7 @@ struct Logarithms<V> {
 impl<V: Vector> Pass<V> for Logarithms<V> {
     #[inline(always)]
     fn take(&mut self, _place: usize, x: V) -> V {
-        // The largest first: the sum of both would be rounded to it.
+        // Subtracts the maximum first: `largest + log_sum` could round to `largest`.
         x.sub(self.largest).sub(self.log_sum)
     }
 }

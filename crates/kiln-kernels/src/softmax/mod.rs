@@ -1,4 +1,4 @@
-//! Softmax along the last axis, and its logarithm.
+//! Softmax and log-softmax along the last axis.
 
 mod cpu;
 mod gpu;
@@ -13,9 +13,9 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
-/// `exp(x) / sum(exp(x))` along the last axis, or its logarithm, of floats of any shape.
+/// Computes `exp(x) / sum(exp(x))` along the last axis, or its logarithm, of floats of any shape.
 ///
-/// A row with a NaN or a positive infinity, and one of negative infinities alone, is NaN throughout.
+/// All elements of a row are NaN if it has a NaN or a positive infinity, or only negative infinities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax {
     /// Whether the result is the logarithm.
@@ -47,7 +47,7 @@ impl KernelOp for Softmax {
 
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([x, ..], &[largest, ..]) = (inputs, largest) else { return 0.0 };
-        // Results are at most 1, or as large as a difference of two elements and the logarithm of their number.
+        // Results are at most 1. A logarithm is at most the difference of two elements plus the logarithm of their number.
         let n = x.shape.last().copied().unwrap_or(0) as f64;
         let size = if self.log { 2.0 * largest + n.max(1.0).ln() } else { 1.0 };
         (16.0 + n.sqrt() + 2.0 * largest) * crate::HALF_STEP * size
@@ -55,14 +55,14 @@ impl KernelOp for Softmax {
 
     fn gradient<'a>(&self, _: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
         let last = [output.shape().rank() - 1];
-        // Sums of many small numbers, and what is left of their differences: not in 16 bits.
+        // In `f32`, because sums of many small numbers and cancellation lose too much in 16 bits.
         let (y, g) = (output.cast(DType::F32), gradient.cast(DType::F32));
         let x = if self.log { g - y.apply(&op::EXP, &[]) * g.sum(&last) } else { (g - (g * y).sum(&last)) * y };
         Some(each([x.cast(output.dtype())]))
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        // The largest, the difference, the exponential, the sum, the quotient.
+        // Maximum, difference, exponential, sum, quotient.
         5 * inputs[0].shape.elem_count() as u64
     }
 

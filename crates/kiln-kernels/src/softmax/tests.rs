@@ -1,4 +1,4 @@
-//! Softmax and log_softmax against double precision.
+//! Softmax and log_softmax against `f64`.
 
 use super::Softmax;
 use crate::places::checks::{assert_valid, rendered};
@@ -11,7 +11,7 @@ use kiln_ir::{DType, KernelOp, Layout, Shape, SimdLevel};
 
 const FLOATS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
 
-/// What the difference from the largest, the exponential and the sum are off by, relative; for a logarithm, relative to 1 at least.
+/// Relative error of the difference from the maximum, the exponential and the sum; for a logarithm, relative to 1 at least.
 const ERROR: f64 = 2e-6;
 
 fn random(seed: u64, dtype: DType, layout: Layout) -> Operand {
@@ -71,7 +71,7 @@ fn layouts_with_whole_rows_are_taken_as_they_are() {
     assert!(taken >= 18 && refused >= 12, "{taken} taken, {refused} refused");
 }
 
-/// Rows that threads share, block by block; some blocks are masked as a whole.
+/// Rows that threads share block by block; some blocks are masked completely.
 #[test]
 fn long_rows() {
     for (rows, length) in [(1, (1 << 16) + 1), (2, 70_003), (1, 100_000)] {
@@ -98,7 +98,7 @@ fn long_rows() {
     }
 }
 
-/// As NumPy and PyTorch have it.
+/// Matches NumPy and PyTorch.
 #[test]
 fn poison_makes_a_row_nan_and_masked_elements_are_0() {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
@@ -129,7 +129,7 @@ fn poison_makes_a_row_nan_and_masked_elements_are_0() {
     }
 }
 
-/// Every bit pattern of a NaN stays one: bits of it must not reach an exponent.
+/// NaNs of every bit pattern propagate: their bits must not reach an exponent.
 #[test]
 fn nans_of_any_bits_stay() {
     for bits in [0x7fc0_0001u32, 0x7f80_0001, 0xffff_ffff, 0xffbf_ffff, 0x7fff_ffff] {

@@ -1,5 +1,4 @@
-//! Sorting on the CPU: a radix sort of words that hold an element's key and its place. Rows are shared between threads; all threads sort a long row
-//! together.
+//! Sorting on the CPU: a radix sort of words that hold the key of an element and its index. Threads share the rows, or sort a long row together.
 
 use super::{Argsort, Sort};
 use crate::matmul::scratch;
@@ -13,17 +12,18 @@ use kiln_ir::{DType, Element, Result};
 
 /// An element that can be sorted.
 trait Key: Element + Pod {
-    /// A word that is ordered as the elements are: NaN after all numbers, negative zero as zero.
+    /// Returns a word that sorts like the element: NaN after all numbers, negative zero equal to zero.
     fn key(self) -> u32;
 
-    /// As [`key`](Self::key), but with different words for the zeros, so that [`from_code`](Self::from_code) finds the element. NaN of all bits are one.
+    /// Returns a word like [`key`](Self::key), but with distinct words for the two zeros, so that [`from_code`](Self::from_code) recovers the
+    /// element. All NaNs have one code.
     fn code(self) -> u32;
 
-    /// The element of a code.
+    /// Returns the element of a code.
     fn from_code(code: u32) -> Self;
 }
 
-/// Floats by their bits: `$bits` with the sign in front.
+/// Implements `Key` for floats from their bits, with the sign in the top bit.
 macro_rules! float_keys {
     ($($float:ty, $bits:ty, $infinity:expr, |$x:ident| $key:expr;)*) => {
         $(impl Key for $float {
@@ -36,6 +36,7 @@ macro_rules! float_keys {
             #[inline(always)]
             fn code(self) -> u32 {
                 let (bits, sign) = (self.to_bits(), 1 << (<$bits>::BITS - 1));
+                // Inverts negative floats and sets the sign bit of the others, so that unsigned order is numeric order.
                 let code = if bits & sign != 0 { !bits } else { bits | sign };
                 u32::from(if bits & !sign > $infinity { <$bits>::MAX } else { code })
             }
@@ -90,14 +91,14 @@ integer_keys! {
 
 const SIGN: u32 = 1 << 31;
 
-/// Rows of at most so many elements are sorted by comparison: the counters of a radix sort cost more.
+/// Rows of at most this many elements are sorted by comparison: the histograms of a radix sort cost more.
 const SHORT: usize = 96;
-/// Rows of at least so many elements are sorted by all threads together, where there are fewer rows than threads.
+/// Rows of at least this many elements are sorted by all threads together if there are fewer rows than threads.
 const LONG: usize = 1 << 15;
-/// A selection of at most this part of a row compares with the worst one selected so far instead of sorting.
+/// A selection of at most `1 / SELECTED` of a row compares with the worst element selected so far instead of sorting.
 const SELECTED: usize = 8;
 
-/// Calls a function that is generic over the elements.
+/// Calls a function that is generic over the element type.
 macro_rules! by_dtype {
     ($dtype:expr, $function:ident($($argument:expr),*)) => {
         match $dtype {
@@ -134,7 +135,7 @@ fn places<T: Key>(op: &Argsort, call: &HostCall<'_>) -> Result<()> {
     let to = Target::<u32>::of(call.output);
     share(call.workers, x.len() / length, length, |range| {
         for row in range {
-            // SAFETY: the parts of the loop have no rows in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             let out = unsafe { to.slice(row * count, count) };
             at(level, Select { x: &x[row * length..][..length], flip, out });
         }
@@ -152,7 +153,7 @@ fn whole<'a, T: Key>(call: &HostCall<'a>) -> &'a [T] {
     &elements::<T>(&call.operands[0])[layout.offset()..][..layout.shape().elem_count()]
 }
 
-/// Sorts what `pack` makes of each element and its place, and stores what `unpack` makes of the first `count` of each row.
+/// Sorts the items that `pack` makes of each element and its index, and stores `unpack` of the first `count` items of each row.
 fn rows<T: Key, I: Item, O: Pod + Send>(
     call: &HostCall<'_>,
     count: usize,
@@ -172,7 +173,7 @@ fn rows<T: Key, I: Item, O: Pod + Send>(
             *out = unpack(item);
         }
     };
-    // SAFETY: the memory is as long as an item for each element, aligned for more, and its words are initialised.
+    // SAFETY: the memory has room for an item per element, is aligned to cache lines, and its words are initialized.
     let items = |part: *mut f32| unsafe { std::slice::from_raw_parts_mut(part.cast::<I>(), length) };
     if rows < call.workers.count() && length >= LONG {
         return scratch::with([words, words], |memory| {
@@ -193,18 +194,18 @@ fn rows<T: Key, I: Item, O: Pod + Send>(
     })
 }
 
-/// A key above a place: as numbers, these words are ordered as a stable sort orders the elements.
+/// Packs a key above an index. Sorting these words sorts the elements stably.
 #[inline(always)]
 fn item<T: Key>(x: T, flip: u32, place: usize) -> u64 {
     u64::from(x.key() ^ flip) << 32 | place as u64
 }
 
-/// Bits of a key that one pass of the radix sort orders by.
+/// Bits of the key per pass of the radix sort.
 const BITS: usize = 8;
 const DIGITS: usize = 1 << BITS;
 const PASSES: usize = 32 / BITS;
 
-/// A key, alone or above a place.
+/// A key, alone or above an index.
 trait Item: Pod + Ord + Send + Sync {
     fn digit(self, pass: usize) -> usize;
 }
@@ -223,7 +224,7 @@ impl Item for u32 {
     }
 }
 
-/// The items of a row in order.
+/// Returns the items of a row in order.
 fn sort_row<I: Item>(pack: impl Fn(usize) -> I, [mut items, mut other]: [&mut [I]; 2]) -> &[I] {
     let length = items.len();
     if length <= SHORT {
@@ -241,11 +242,12 @@ fn sort_row<I: Item>(pack: impl Fn(usize) -> I, [mut items, mut other]: [&mut [I
         }
     }
     for (pass, counts) in counts.iter_mut().enumerate() {
-        // Keys of 16 bits and of bytes have digits that are the same for all.
+        // Skips digits that are equal for all items, such as the upper ones of 16-bit and 8-bit keys.
         if counts[items[0].digit(pass)] as usize == length {
             continue;
         }
         let mut start = 0;
+        // Exclusive prefix sum: counts become start positions.
         for count in counts.iter_mut() {
             start += std::mem::replace(count, start);
         }
@@ -259,7 +261,7 @@ fn sort_row<I: Item>(pack: impl Fn(usize) -> I, [mut items, mut other]: [&mut [I
     items
 }
 
-/// [`sort_row`] on all threads: each counts the digits in its part of the row, and moves those items behind those of the parts before it.
+/// Sorts like [`sort_row`] on all threads. Each counts the digits in its part of the row, and moves those items after the items of earlier parts.
 fn sort_together<'a, I: Item>(
     workers: &dyn Workers,
     pack: impl Fn(usize) -> I + Sync,
@@ -274,7 +276,7 @@ fn sort_together<'a, I: Item>(
         let table = Target::over(&mut counts);
         workers.run(parts, &|number| {
             let range = part(number);
-            // SAFETY: the parts have no counters and no items in common.
+            // SAFETY: the parts have disjoint counters and items.
             let (counts, items) = unsafe { (&mut table.slice(number, 1)[0], from.slice(range.start, range.len())) };
             if pass == 0 {
                 for (place, to) in range.zip(&mut *items) {
@@ -287,23 +289,24 @@ fn sort_together<'a, I: Item>(
             }
         })?;
         let mut start = 0;
+        // By digit, then by part: equal digits of earlier parts come first, which keeps the sort stable.
         for digit in 0..DIGITS {
             for counts in &mut counts {
                 start += std::mem::replace(&mut counts[digit], start);
             }
         }
-        // As in `sort_row`: a digit that is the same for all. Its items start at the first place, and all others behind the last.
+        // As in `sort_row`, skips a digit that is equal for all items: that digit starts at 0, and all later ones at the end.
         if counts[0].iter().all(|&start| start == 0 || start as usize == length) {
             continue;
         }
         let table = Target::over(&mut counts);
         workers.run(parts, &|number| {
             let range = part(number);
-            // SAFETY: the parts have no counters and no items in common.
+            // SAFETY: the parts have disjoint counters and items.
             let (counts, items) = unsafe { (&mut table.slice(number, 1)[0], from.slice(range.start, range.len())) };
             for &item in &*items {
                 let next = &mut counts[item.digit(pass)];
-                // SAFETY: items never go to one place.
+                // SAFETY: every item has a distinct destination.
                 unsafe { to.slice(*next as usize, 1)[0] = item };
                 *next += 1;
             }
@@ -314,10 +317,10 @@ fn sort_together<'a, I: Item>(
     Ok(unsafe { both[usize::from(is_swapped)].whole() })
 }
 
-/// Elements that are compared with the worst selected one at a time.
+/// Elements that are compared at a time with the worst selected one.
 const CHUNK: usize = 64;
 
-/// The places of the few first elements of a row in order.
+/// Selects the indices of the first few elements of a row in order.
 struct Select<'a, T> {
     x: &'a [T],
     flip: u32,
@@ -327,7 +330,7 @@ struct Select<'a, T> {
 impl<T: Key> Work for Select<'_, T> {
     type Output = ();
 
-    /// Most elements are only compared with the worst one that is selected so far.
+    /// Most elements are only compared with the worst one selected so far.
     #[inline(always)]
     fn run<V: Vector>(self) {
         let Self { x, flip, out } = self;
@@ -337,7 +340,7 @@ impl<T: Key> Work for Select<'_, T> {
         best.extend(first.iter().enumerate().map(|(place, &x)| item(x, flip, place)));
         let mut worst = keep_first(&mut best, count);
         for (number, chunk) in rest.chunks(CHUNK).enumerate() {
-            // One with an equal key is after those that are selected.
+            // An element with an equal key sorts after the selected ones.
             if !chunk.iter().fold(false, |any, x| any | (x.key() ^ flip < worst)) {
                 continue;
             }
@@ -358,7 +361,7 @@ impl<T: Key> Work for Select<'_, T> {
     }
 }
 
-/// Keeps the first items in order, and returns the key of the last one of them.
+/// Keeps the first `count` items in order, and returns the key of the last of them.
 fn keep_first(items: &mut Vec<u64>, count: usize) -> u32 {
     let (_, last, _) = items.select_nth_unstable(count - 1);
     let key = (*last >> 32) as u32;

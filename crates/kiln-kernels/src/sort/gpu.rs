@@ -1,11 +1,11 @@
-//! Sorting on a GPU: bitonic in the memory of a workgroup, and merges of longer runs.
+//! Sorting on a GPU: a bitonic sort in workgroup memory, and merges of longer runs.
 
 use super::{Argsort, Merge};
 use crate::places::{element_kernel, number_type};
 use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel, grid};
 use kiln_ir::{Class, DType, Error, ErrorKind, KernelOp, Result};
 
-/// `key(i)`: a word that is ordered as the element at an index of the buffer is.
+/// Renders `key(i)`: a word that sorts like the element at index `i` of the buffer.
 fn key(dtype: DType, descending: bool) -> String {
     let bits = match dtype.class() {
         Class::Float => {
@@ -44,7 +44,7 @@ pub(super) fn argsort(op: &Argsort, call: &WgslCall<'_>) -> Result<WgslKernel> {
     builder.param("rows", rows as u32);
     builder.param("runs", runs as u32);
     builder.param("count", op.count.unwrap_or(length) as u32);
-    // As many classes of text as there are sizes.
+    // Few sizes, so that few kernels are compiled.
     let size = [64, 256, Argsort::GPU_RUN].into_iter().find(|&size| run <= size).unwrap_or(Argsort::GPU_RUN);
     let text = format!(
         "const SIZE = {size}u;\nconst INVOCATIONS = {}u;\n{}{}",
@@ -62,7 +62,7 @@ pub(super) fn merge(op: &Merge, call: &WgslCall<'_>) -> Result<WgslKernel> {
     params(&mut builder, call, op.run);
     builder.param("index_offset", index.layout.offset() as u32);
     let number = number_type(DType::U32);
-    // The element of a pair's result: by bisection, how many of those before it come from the first run. On equal keys the first run wins.
+    // Merge path: bisection finds how many of the elements before this one come from the first run. On equal keys the first run wins.
     let text = format!(
         "{}fn key_at(row: u32, place: u32) -> u32 {{
     return key(p_offset() + row + load_1(p_index_offset() + row + place));

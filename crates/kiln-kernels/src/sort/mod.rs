@@ -1,6 +1,6 @@
-//! The order of elements along the last axis: indices that sort each row, or that select its first elements in that order.
+//! Sorting along the last axis: argsort, top-k and sort.
 //!
-//! Sorting is stable. A NaN is larger than every number, as in NumPy and PyTorch; negative zero equals zero.
+//! Sorting is stable. NaN is larger than every number, as in NumPy and PyTorch; negative zero equals zero.
 
 mod cpu;
 mod gpu;
@@ -16,43 +16,43 @@ use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result};
 use smallvec::{SmallVec, smallvec};
 
-/// The indices, as `u32`, of the first `count` elements of each row in ascending or descending order.
+/// Returns the indices, as `u32`, of the first `count` elements of each row in ascending or descending order.
 ///
-/// A GPU sorts runs of at most [`GPU_RUN`](Argsort::GPU_RUN) elements; [`Merge`] makes rows of them.
+/// A GPU sorts runs of at most [`GPU_RUN`](Argsort::GPU_RUN) elements; [`Merge`] merges them into rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argsort {
-    /// From the largest element to the smallest.
+    /// Whether to sort from the largest element to the smallest.
     pub descending: bool,
-    /// Indices for each row, at most its length; `None` for all.
+    /// Number of indices per row, at most its length; `None` for all.
     pub count: Option<usize>,
-    /// Sorts each run of so many elements by itself: those from a multiple of it on.
+    /// Sorts each run of this many elements separately. Runs start at multiples of it.
     pub run: Option<usize>,
 }
 
-/// The elements of each row in order, without their indices: half of the work of an [`Argsort`]. Equal zeros come with negative ones first, and NaN of
-/// all bits are one.
+/// Sorts the elements of each row without their indices: half the work of an [`Argsort`]. Negative zero sorts before positive zero, and all
+/// NaNs get the same bits.
 ///
-/// It has CPU code alone. Elsewhere an [`Argsort`] and a [`Gather`](crate::gather::Gather) give the same.
+/// It has CPU code only. Elsewhere use [`Argsort`] and [`Gather`](crate::gather::Gather).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sort {
-    /// From the largest element to the smallest.
+    /// Whether to sort from the largest element to the smallest.
     pub descending: bool,
 }
 
-/// Merges pairs of neighbouring sorted runs of each row. Inputs: `x`, and the indices of its rows with runs in order.
+/// Merges pairs of neighbouring sorted runs of each row. Inputs: `x`, and the indices of its rows with sorted runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merge {
-    /// As for the runs.
+    /// The order of the runs.
     pub descending: bool,
-    /// Elements of a run; the last one of a row may be shorter.
+    /// Elements per run; the last run of a row may be shorter.
     pub run: usize,
 }
 
 impl Argsort {
-    /// Elements that a workgroup of a GPU sorts in its memory.
+    /// Elements that a workgroup sorts in workgroup memory.
     pub const GPU_RUN: usize = 1024;
 
-    /// All indices of each row.
+    /// Creates an op that returns all indices of each row.
     pub fn new(descending: bool) -> Self {
         Self { descending, count: None, run: None }
     }

@@ -1,4 +1,4 @@
-//! Argsort and selections against a stable sort by comparison.
+//! Argsort and selections against a stable comparison sort.
 
 use super::{Argsort, Merge, Sort};
 use crate::places::checks::{assert_valid, rendered};
@@ -8,12 +8,12 @@ use kiln_ir::wgsl::WgslFeatures;
 use kiln_ir::{DType, KernelOp, Layout, Shape, SimdLevel};
 use std::cmp::Ordering;
 
-/// A NaN is larger than every number and equals every NaN.
+/// Compares numbers. NaN is larger than every number and equals every NaN.
 fn compare(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// The first `count` places of each row in order.
+/// Returns the first `count` indices of each row in order.
 fn reference(values: &[f64], length: usize, descending: bool, count: usize) -> Vec<f64> {
     let row = |row: &[f64]| {
         let mut places: Vec<usize> = (0..row.len()).collect();
@@ -23,7 +23,7 @@ fn reference(values: &[f64], length: usize, descending: bool, count: usize) -> V
     values.chunks(length.max(1)).flat_map(row).collect()
 }
 
-/// Numbers of which some are equal, of both signs where the dtype has them, with zeros of both signs, infinities and NaN among floats.
+/// Numbers with duplicates, of both signs if the dtype has them; floats also with both zeros, infinities and NaN.
 fn operand(dtype: DType, lengths: &[usize], seed: u64) -> Operand {
     let mut numbers = Numbers::new(seed);
     Operand::new(dtype, Layout::contiguous(Shape::new(lengths)), || match dtype {
@@ -56,7 +56,7 @@ fn check(op: Argsort, x: &Operand, threads: Threads) -> Memory {
     found
 }
 
-/// The elements that the indices of the reference name.
+/// Checks the elements against those that the indices of the reference select.
 fn check_values(x: &Operand, descending: bool, threads: Threads) {
     let (length, values) = (x.layout.shape().last().copied().unwrap(), x.values());
     let places = reference(&values, length, descending, length);
@@ -96,7 +96,7 @@ fn long_rows_and_many_rows() {
             }
         }
     }
-    // All equal, in order, and against it: places are left, or turned around.
+    // All equal, in order, and reversed: the indices are the identity, or reversed.
     let mut next = 0.0;
     for (step, descending) in [(0.0, true), (1.0, false), (-1.0, false)] {
         let x = Operand::new(DType::F32, Layout::contiguous(Shape::from((1, 50_000))), || {

@@ -1,39 +1,39 @@
-//! WGSL of kernels that work on whole rows: the invocations that share a row, and how they add up together.
+//! WGSL for row-wise kernels: the invocations that share a row, and their reductions.
 
 use kiln_ir::wgsl::{self, WgslBuilder, WgslFeatures, WgslKernel, grid};
 use kiln_ir::{Error, ErrorKind, Result};
 
-/// Rows of at most so many elements are shared by a subgroup, whose invocations meet without waiting for others.
+/// Rows of at most this many elements are shared by a subgroup, which reduces without workgroup barriers.
 const SUBGROUP_ROW: usize = 4096;
 
 /// The invocations that share a row.
 #[derive(Clone, Copy, Debug)]
 enum Team {
-    /// A subgroup of at most this many.
+    /// A subgroup of at most this many invocations.
     Subgroup(u32),
-    /// A workgroup of this many.
+    /// A workgroup of this many invocations.
     Workgroup(u32),
 }
 
 impl Team {
     fn new(rows: u32, length: usize, features: WgslFeatures) -> Self {
-        // Where subgroups are smaller than expected there are more of them, up to one invocation each: they are counted in 32 bits.
+        // Smaller subgroups than expected mean more teams, in the limit one per invocation. The count must fit in 32 bits.
         let can_count = |most: &u32| rows.checked_mul(*most).is_some_and(|count| count <= u32::MAX / 2);
         match (features.subgroup_size.filter(can_count), length) {
             (Some(most), 0..=SUBGROUP_ROW) => Self::Subgroup(most),
-            // A short row does not wait for idle invocations.
+            // A smaller workgroup leaves fewer invocations idle on short rows.
             (_, 0..=256) => Self::Workgroup(64),
             _ => Self::Workgroup(256),
         }
     }
 }
 
-/// A kernel for `rows` rows of `length` elements. The text has a function `work(row, lane, lanes)`, which all invocations of a row's team call
-/// together: those of numbers `lane` below `lanes`. There it may call `team_sum(part, lane)` for the sum of the invocations' `vec2<f32>`, and
-/// `team_max(part, lane)` for the largest of their `f32`, none of which is NaN.
+/// Creates a kernel for `rows` rows of `length` elements. `text` defines a function `work(row, lane, lanes)`, which all `lanes` invocations of a
+/// row's team call together, each with its own `lane`. It may call `team_sum(part, lane)` for the sum of the invocations' `vec2<f32>`, and
+/// `team_max(part, lane)` for the maximum of their `f32`, none of which may be NaN.
 ///
 /// # Errors
-/// `Unsupported` where a row is longer than the loops of a kernel may be.
+/// Returns `Unsupported` if a row needs more loop iterations than a kernel may run.
 pub(crate) fn row_kernel(
     op: &str,
     mut builder: WgslBuilder<'_>,

@@ -1,4 +1,4 @@
-//! Conversions to and from dtypes of 64 bits.
+//! Conversions to and from 64-bit dtypes.
 
 use super::{gpu, unsupported};
 use crate::indices::{inputs, text};
@@ -12,15 +12,15 @@ use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Element, KernelOp, Layout, Result, odd, with_element};
 use smallvec::{SmallVec, smallvec};
 
-/// The elements in another dtype, where one of both has 64 bits: as [`Op::Cast`](kiln_ir::graph::Op::Cast) does for the others.
+/// Converts elements to another dtype if one of the two has 64 bits, like [`Op::Cast`](kiln_ir::graph::Op::Cast) for the others.
 ///
-/// Floats are rounded to the nearest; floats become integers towards zero, clamped, NaN as 0; integers are taken modulo the range; every
-/// number but 0 is true.
+/// Floats round to nearest. Floats become integers by truncation and saturation, NaN as 0. Integers wrap. Every number but 0 is
+/// true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideConvert {
     /// The dtype of the result.
     pub to: DType,
-    /// Whether the numbers are indices, from `I64` to `U32`: those that `U32` cannot hold become its largest, which no tensor is long enough for.
+    /// Whether the elements are indices, from `I64` to `U32`: values out of range become `u32::MAX`, which is out of range for every axis.
     pub is_index: bool,
 }
 
@@ -74,7 +74,7 @@ fn convert<T: Pod + Sync, U: Pod + Send + Sync>(call: &HostCall<'_>, value: impl
     let [stride] = walk.inner();
     share(call.workers, walk.items(), 1, |range| {
         walk.runs(range, |first, [mut place], length| {
-            // SAFETY: the parts of the loop have no elements in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             for to in unsafe { to.slice(first, length) } {
                 *to = value(from[place as usize]);
                 place += stride;
@@ -83,7 +83,7 @@ fn convert<T: Pod + Sync, U: Pod + Send + Sync>(call: &HostCall<'_>, value: impl
     })
 }
 
-/// Elements that 64 bits are converted from and to, as they are stored.
+/// Conversions between 64-bit elements and a storage type.
 trait Convert: Element {
     fn of_i64(x: i64) -> Self::Stored;
     fn of_f64(x: f64) -> Self::Stored;
@@ -114,7 +114,7 @@ macro_rules! conversions {
     };
 }
 
-/// Numbers that the language converts.
+/// Numbers that `as` converts.
 macro_rules! plain {
     ($($ty:ty)*) => {
         conversions! { $($ty: |x| x as $ty, |x| x as $ty, |x| x as i64, |x| x as f64;)* }

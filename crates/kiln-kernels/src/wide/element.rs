@@ -1,4 +1,4 @@
-//! Elementwise ops on elements of 64 bits, on the CPU.
+//! Elementwise ops on 64-bit elements, on the CPU.
 
 use super::{CHUNK, no_wgsl, unsupported};
 use crate::indices::{invalid, mismatch, text};
@@ -12,8 +12,8 @@ use kiln_ir::op::{ElementOp, Signature};
 use kiln_ir::{DType, KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
-/// An op of the table on tensors of `I64` or `F64`, all of one shape. A condition is `U8` or `Bool`, and so is the result of a comparison
-/// `U8`.
+/// An elementwise op on tensors of `I64` or `F64`, all of one shape. A condition is `U8` or `Bool`; the result of a comparison
+/// is `U8`.
 #[derive(Clone, Copy, Debug)]
 pub struct WideElement {
     /// The op.
@@ -21,7 +21,7 @@ pub struct WideElement {
 }
 
 impl WideElement {
-    /// The operands that have 64 bits: all but a condition.
+    /// Returns the index of the first 64-bit operand: only a condition is not one.
     fn first_wide(&self) -> usize {
         usize::from(self.op.signature == Signature::Select)
     }
@@ -33,7 +33,7 @@ impl KernelOp for WideElement {
     }
 
     fn attributes(&self) -> SmallVec<[u64; 4]> {
-        // Ops of users may share a name; entries are where they are for as long as the program runs.
+        // User-defined ops may share a name, so the address of the `'static` entry is the identity.
         smallvec![std::ptr::from_ref(self.op) as u64]
     }
 
@@ -82,7 +82,7 @@ fn run(op: &WideElement, call: &HostCall<'_>) -> Result<()> {
     }
 }
 
-/// Runs a loop over chunks of operands that are gathered to lie without gaps.
+/// Runs the op over chunks of operands that are gathered to contiguous memory.
 fn run_chunks<T: Pod + Default + Send + Sync>(
     op: &WideElement,
     call: &HostCall<'_>,
@@ -116,7 +116,7 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
             let results = &mut results[..length];
             let is_computed = eval(results, [&gathered[0][..length], &gathered[1][..length], &gathered[2][..length]]);
             assert!(is_computed, "the shape rule has found that the op takes the dtype");
-            // SAFETY: the parts of the loop have no elements in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             unsafe {
                 if let Some(words) = &words {
                     words.slice(start, length).copy_from_slice(results);
@@ -130,7 +130,7 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
     })
 }
 
-/// Copies elements from number `start` on, row by row.
+/// Copies elements from row-major index `start` on.
 fn gather<T: Pod, U: Pod>(
     operand: &HostOperand<'_>,
     walk: &Walk<1>,

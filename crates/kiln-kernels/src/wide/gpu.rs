@@ -1,4 +1,4 @@
-//! Conversions to and from 64 bits in WGSL, which has no such numbers: in integer arithmetic on pairs of words.
+//! Conversions to and from 64 bits in WGSL, which has no 64-bit numbers: integer arithmetic on pairs of words.
 
 use super::WideConvert;
 use crate::places::{element_kernel, number_type, places};
@@ -6,7 +6,7 @@ use crate::walk::Walk;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Result};
 
-/// The functions that conversions are made of.
+/// WGSL functions used by the conversions.
 const FUNCTIONS: &str = include_str!("convert.wgsl");
 
 pub(super) fn convert(op: &WideConvert, call: &WgslCall<'_>) -> Result<WgslKernel> {
@@ -21,7 +21,7 @@ pub(super) fn convert(op: &WideConvert, call: &WgslCall<'_>) -> Result<WgslKerne
     Ok(element_kernel(builder, walk.items(), &text))
 }
 
-/// The element `x` of a dtype as that of the result, in its class.
+/// Renders the conversion of the element `x` from a dtype to that of the result, in its class.
 fn value(from: DType, op: &WideConvert) -> String {
     let of_i64 = |x: &str| match op.to {
         DType::U32 if op.is_index => format!("select(0xffffffffu, {x}.x, {x}.y == 0u)"),
@@ -31,7 +31,7 @@ fn value(from: DType, op: &WideConvert) -> String {
         DType::I8 => format!("(bitcast<i32>({x}.x << 24u) >> 24u)"),
         DType::Bool => format!("u32(any({x} != vec2<u32>(0u)))"),
         DType::F32 => format!("i64_to_f32({x}, false)"),
-        // The store rounds again.
+        // The store rounds again, so this rounds to odd.
         DType::F16 | DType::BF16 => format!("i64_to_f32({x}, true)"),
         DType::F64 => format!("i64_to_f64({x})"),
         DType::I64 => x.to_string(),

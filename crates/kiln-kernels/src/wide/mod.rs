@@ -1,6 +1,6 @@
-//! Elements of 64 bits: conversions on every device, arithmetic and reductions on the CPU.
+//! 64-bit elements: conversions on every device, arithmetic and reductions on the CPU.
 //!
-//! WGSL has neither `i64` nor `f64`, and fused programs compute in 32 bits. So an op on `I64` or `F64` is a kernel of its own: nothing fuses
+//! WGSL has neither `i64` nor `f64`, and fused programs compute in 32 bits. So an op on `I64` or `F64` is a separate kernel, and nothing fuses
 //! with it.
 
 mod convert;
@@ -18,21 +18,21 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result};
 
-/// Elements that are gathered, computed and stored at a time: three operands of them stay in a first-level cache.
+/// Elements that are gathered, computed and stored at a time: three operands of them stay in an L1 cache.
 const CHUNK: usize = 1024;
 
 fn unsupported(message: String) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The error of an op that has no WGSL.
+/// Returns the error of an op that has no WGSL.
 fn no_wgsl<O: KernelOp>(op: &O, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let found: Vec<&str> = call.operands.iter().map(|operand| operand.dtype.name()).collect();
     let (name, found) = (op.name(), found.join(", "));
     Err(unsupported(format!("{name} in WGSL expected dtypes of at most 32 bits, found {found}; convert with to_dtype")))
 }
 
-/// The dtype of 64 bits that an op computes with.
+/// Returns the 64-bit dtype that an op computes in.
 fn wide(op: &str, ty: &TensorType) -> Result<DType> {
     match ty.dtype {
         DType::I64 | DType::F64 => Ok(ty.dtype),

@@ -1,4 +1,4 @@
-//! Reductions of elements of 64 bits, on the CPU.
+//! Reductions of 64-bit elements, on the CPU.
 
 use super::{no_wgsl, unsupported};
 use crate::indices::{inputs, invalid, text};
@@ -10,13 +10,13 @@ use kiln_ir::host::HostCall;
 use kiln_ir::{DType, KernelOp, Result, Shape};
 use smallvec::{SmallVec, smallvec};
 
-/// Elements that are added up one after the other. Sums of so many are added up again, so that rounding errors grow slowly.
+/// Elements that are added sequentially. Longer rows use pairwise summation of such runs, so that rounding errors grow slowly.
 const RUN: usize = 256;
 
-/// The rows of a matrix of `I64` or `F64`, each reduced to one element.
+/// Reduces each row of a matrix of `I64` or `F64` to one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideReduce {
-    /// How. A mean is of `F64` only.
+    /// The reduction. A mean requires `F64`.
     pub op: Reduce,
 }
 
@@ -82,7 +82,7 @@ fn each_row<T: bytemuck::Pod + Sync, U: bytemuck::Pod + Send + Sync>(
     let (from, to) = (&elements::<T>(x)[x.layout.offset()..], Target::<U>::of(call.output));
     share(call.workers, rows, length, |range| {
         for row in range {
-            // SAFETY: the parts of the loop have no rows in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             unsafe { to.slice(row, 1)[0] = reduce(&from[row * length..][..length]) };
         }
     })
@@ -92,17 +92,17 @@ fn sum(row: &[f64]) -> f64 {
     if row.len() <= RUN {
         return row.iter().fold(0.0, |sum, &term| sum + term);
     }
-    // In halves at a multiple of the run, whatever the thread: the order of additions depends on the length alone.
+    // Splits at a multiple of the run, so that the order of additions depends on the length alone.
     let (first, second) = row.split_at((row.len() / 2).next_multiple_of(RUN));
     sum(first) + sum(second)
 }
 
-/// The place of the first largest, or smallest, integer.
+/// Returns the index of the first largest, or smallest, integer.
 fn best_i64(row: &[i64], is_larger: bool) -> usize {
     best(row, |new, old| if is_larger { new > old } else { new < old })
 }
 
-/// The place of the first largest, or smallest, float; a NaN is before all others.
+/// Returns the index of the first largest, or smallest, float; of the first NaN if there is one.
 fn best_f64(row: &[f64], is_larger: bool) -> usize {
     best(row, |new, old| !old.is_nan() && (new.is_nan() || if is_larger { new > old } else { new < old }))
 }

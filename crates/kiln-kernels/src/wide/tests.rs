@@ -8,7 +8,7 @@ use kiln_ir::{DType, Layout, Shape, SimdLevel};
 const ONE: Threads = Threads { count: 1, simd: SimdLevel::Scalar };
 const WIDE: [DType; 2] = [DType::I64, DType::F64];
 
-/// Whole numbers of both signs.
+/// Creates an operand of integers of both signs.
 fn operand(seed: u64, dtype: DType, layout: &Layout) -> Operand {
     let mut numbers = Numbers::new(seed);
     Operand::new(dtype, layout.clone(), || numbers.below(9) as f64 - 4.0)
@@ -18,7 +18,7 @@ fn operand(seed: u64, dtype: DType, layout: &Layout) -> Operand {
 #[test]
 fn ops_compute_what_their_references_do() {
     for op in op::all().iter().copied() {
-        // The references of ops on bits know 32 of them.
+        // The references of bitwise ops support 32 bits only.
         let is_bits = !op.takes_dtype(DType::F64);
         for dtype in WIDE.into_iter().filter(|&dtype| op.takes_dtype(dtype) && !is_bits) {
             for layout in layouts(&Shape::from((5, 7))) {
@@ -43,7 +43,7 @@ fn check(op: &'static ElementOp, dtype: DType, layout: &Layout) {
         for (place, found) in found.into_iter().enumerate() {
             let numbers: Vec<f64> = values.iter().map(|values| values[place]).collect();
             let exact = (op.reference())(&numbers);
-            // Integers have no fraction, and are 0 where a float is none.
+            // Integer results are truncated, and 0 where the reference is not finite.
             let expected = match dtype {
                 DType::I64 if op.signature != Signature::Compare => {
                     if exact.is_finite() {
@@ -132,7 +132,7 @@ fn a_nan_is_the_result_of_a_reduction() {
     }
 }
 
-/// A sum of many terms that floats do not hold is as exact as pairs make it.
+/// Pairwise summation keeps a long sum of inexact terms accurate.
 #[test]
 fn long_sums_keep_their_digits() {
     let x = Operand::new(DType::F64, Layout::contiguous(Shape::from((1, 1 << 16))), || 0.1);

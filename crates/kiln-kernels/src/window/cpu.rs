@@ -1,4 +1,4 @@
-//! Windows on the CPU: rows of positions, and planes of images, are shared between the threads.
+//! Unfold and fold on the CPU. Threads share rows of window positions, or image planes.
 
 use super::{Fold, Sizes, Unfold};
 use crate::memory::{Target, by_width, elements};
@@ -20,11 +20,11 @@ fn unfold_elements<T: Pod + Send + Sync>(op: &Unfold, call: &HostCall<'_>) -> Re
     if row == 0 {
         return Ok(());
     }
-    // A row of positions at a time: what its windows see lies together.
+    // A row of positions at a time: its windows read the same image rows.
     share(call.workers, sizes.batch * down, across * row, |range| {
         for item in range {
             let (batch, position) = (item / down, item % down);
-            // SAFETY: the parts of the loop have no elements in common.
+            // SAFETY: the ranges of the tasks are disjoint.
             let rows = unsafe { to.slice(item * across * row, across * row) };
             for channel in 0..sizes.channels {
                 for place in 0..op.window.size[0] {
@@ -73,7 +73,7 @@ fn fold_elements<T: Pod + Sync>(op: &Fold, call: &HostCall<'_>, widen: fn(T) -> 
                     }
                 }
             }
-            // SAFETY: the planes have no elements in common.
+            // SAFETY: the planes are disjoint.
             unsafe { call.output.store(item * height * width, &mut plane) };
         }
     })

@@ -1,4 +1,4 @@
-//! Windows on a GPU: an invocation for each element of the result.
+//! Unfold and fold on a GPU: an invocation for each element of the result.
 
 use super::{Fold, Sizes, Unfold, Window};
 use crate::places::{element_kernel, number_type};
@@ -33,7 +33,7 @@ pub(super) fn unfold(op: &Unfold, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let mut builder = call.builder();
     params(&mut builder, &sizes, x.layout.offset());
     let number = number_type(x.dtype);
-    // As an unsigned number, a place before the image is not below its end either.
+    // Coordinates are unsigned: one before the image wraps around and fails the same comparison as one after its end.
     let text = format!(
         "fn element(i: u32) -> {number} {{
     let places = p_size0() * p_size1();
@@ -59,7 +59,7 @@ pub(super) fn fold(op: &Fold, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let sizes = Sizes::of_rows(&op.window, op.image, x.layout.shape())?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, x.layout.offset());
-    // For each place of the window the position at which it sees the element, if it does.
+    // For each element of the window, finds the position at which it covers this element of the image, if any.
     let text = "fn element(i: u32) -> f32 {
     let x = i % p_image1();
     let y = i / p_image1() % p_image0();

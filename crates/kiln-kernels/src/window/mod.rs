@@ -1,4 +1,4 @@
-//! Windows that move over images: what a convolution multiplies, and the way back.
+//! Sliding windows over images: unfold (im2col), the input of a convolution as a matrix product, and its adjoint, fold (col2im).
 
 mod cpu;
 pub(crate) mod gpu;
@@ -14,25 +14,25 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::{Error, ErrorKind, KernelOp, Result, Shape};
 use smallvec::SmallVec;
 
-/// A window, and how it moves: down and across.
+/// A sliding window. Arrays are in the order vertical, horizontal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Places in the window.
+    /// The kernel size.
     pub size: [usize; 2],
-    /// From one position of the window to the next.
+    /// The distance between positions of the window.
     pub stride: [usize; 2],
     /// Zeros around the image.
     pub padding: [usize; 2],
-    /// From one place in the window to the next.
+    /// The distance between elements of the window.
     pub dilation: [usize; 2],
 }
 
 impl Window {
-    /// Positions of the window in an image of this size.
+    /// Returns the number of window positions in an image of this size.
     ///
     /// # Errors
-    /// `InvalidArgument` where the window has no places or does not move; `ShapeMismatch` where it is larger than the image;
-    /// `TooLarge` where it has more places or positions than a tensor has elements.
+    /// Returns `InvalidArgument` if a size, stride or dilation is 0; `ShapeMismatch` if the window is larger than the padded image;
+    /// `TooLarge` if it has more elements or positions than a tensor may have elements.
     pub fn positions(&self, image: [usize; 2]) -> Result<[usize; 2]> {
         let Self { size, stride, padding, dilation } = *self;
         if [size, stride, dilation].concat().contains(&0) {
@@ -47,7 +47,7 @@ impl Window {
         };
         match (along(0), along(1)) {
             (Some(down), Some(across)) => {
-                // No tensor has more elements, so that products of these lengths fit.
+                // No tensor has more elements, so products of these lengths do not overflow.
                 let fits = |[a, b]: [usize; 2]| a.checked_mul(b).is_some_and(|count| count <= u32::MAX as usize);
                 if fits([down, across]) && fits(size) {
                     return Ok([down, across]);
@@ -68,15 +68,15 @@ impl Window {
     }
 }
 
-/// What a window sees at each of its positions, as a row: of images `(batch, channels, height, width)` it makes `(batch, positions, places)`, where the
-/// places of a channel follow those of the one before. Outside of the image it sees 0.
+/// Extracts the patch at each window position (im2col): images `(batch, channels, height, width)` become `(batch, positions, elements)`, where the
+/// elements of each channel are consecutive. Padding is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfold {
     /// The window.
     pub window: Window,
 }
 
-/// The images that [`Unfold`] saw, with each element as often as it was seen, added up in `f32`: its gradient.
+/// Sums patches back into images (col2im), in `f32`: the gradient of [`Unfold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// The window.
@@ -85,7 +85,7 @@ pub struct Fold {
     pub image: [usize; 2],
 }
 
-/// The sizes of images and of what a window sees of them.
+/// The sizes of images and of their patches.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     batch: usize,
@@ -117,12 +117,12 @@ impl Sizes {
         }
     }
 
-    /// Elements of what the window sees at one position.
+    /// Returns the number of elements of a patch.
     fn row(&self) -> usize {
         self.channels * self.window.size[0] * self.window.size[1]
     }
 
-    /// Where in the image a place of the window is, along an axis; `None` outside.
+    /// Returns the image coordinate of a window element along an axis; `None` in the padding.
     fn place(&self, axis: usize, position: usize, place: usize) -> Option<usize> {
         let Window { stride, padding, dilation, .. } = self.window;
         let at = (position * stride[axis] + place * dilation[axis]).checked_sub(padding[axis])?;

@@ -1,8 +1,8 @@
-//! Windows as they are written in a book, in `f64`: sums over all places of all positions, without a thought for what is outside.
+//! Textbook windows in `f64`, with explicit padding.
 
 use super::Window;
 
-/// Images with a border of zeros, as a function of signed places.
+/// Reads a zero-padded image at signed coordinates.
 fn padded(images: &[f64], sizes: [usize; 4], at: [usize; 2], place: [isize; 2]) -> f64 {
     let [_, channels, height, width] = sizes;
     let inside = place[0] >= 0 && place[1] >= 0 && (place[0] as usize) < height && (place[1] as usize) < width;
@@ -13,7 +13,7 @@ fn padded(images: &[f64], sizes: [usize; 4], at: [usize; 2], place: [isize; 2]) 
     }
 }
 
-/// The rows of a window over images `(batch, channels, height, width)`.
+/// Returns the patches of a window over images `(batch, channels, height, width)`.
 pub(crate) fn unfold(window: &Window, sizes: [usize; 4], images: &[f64]) -> Vec<f64> {
     let positions = window.positions([sizes[2], sizes[3]]).unwrap();
     let mut rows = Vec::new();

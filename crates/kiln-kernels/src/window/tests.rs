@@ -1,4 +1,4 @@
-//! Windows against loops over signed places.
+//! Unfold and fold against loops over signed coordinates.
 
 use super::{Fold, Unfold, Window, reference};
 use crate::places::checks::assert_valid;
@@ -23,7 +23,7 @@ fn cases() -> Vec<(Window, [usize; 4])> {
 
 fn numbers(seed: u64, dtype: DType, lengths: &[usize]) -> Operand {
     let mut numbers = Numbers::new(seed);
-    // Whole numbers, which every dtype holds, also their sums.
+    // Small integers: they and their sums are exact in every dtype.
     Operand::new(dtype, Layout::contiguous(Shape::new(lengths)), || numbers.below(9) as f64)
 }
 
@@ -42,7 +42,7 @@ fn a_window_sees_what_the_reference_sees() {
     }
 }
 
-/// What is seen goes back to where it was seen: which place that is, the reference says when it looks at numbered elements.
+/// Fold adds each patch element to the image element it came from. Unfolding element numbers gives that mapping.
 #[test]
 fn folding_adds_up_what_was_seen() {
     for (window, sizes) in cases() {

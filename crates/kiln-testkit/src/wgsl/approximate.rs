@@ -1,11 +1,11 @@
-//! Expressions whose value WGSL leaves some room: functions of exact arguments, in ranges where devices agree closely.
-//! They flow into approximate variables only, and shrink on the way, so that differences do not grow.
+//! Expressions whose accuracy WGSL leaves open: functions of exact arguments, in ranges where devices agree closely. They are assigned
+//! to approximate variables only, and scaled down on the way, so that differences do not grow.
 
 use super::scope::{Generator, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, F16, F32};
 
-/// A function of one number and the range of its argument.
+/// A unary function and the range of its argument.
 type Unary = (&'static str, f64, f64);
 
 const F32_UNARY: [Unary; 18] = [
@@ -50,7 +50,7 @@ const F16_UNARY: [Unary; 18] = [
 ];
 
 impl Generator {
-    /// An approximate expression, no larger than 64 (`f16`: 16).
+    /// Returns an approximate expression with a magnitude of at most 64 (`f16`: 16).
     pub(super) fn approximate(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let ty = Type::wide(scalar, width);
         let value = self.approximate_sum(scalar, width, depth);
@@ -80,7 +80,7 @@ impl Generator {
         }
     }
 
-    /// An exact value within a range.
+    /// Returns an exact value within a range.
     fn within(&mut self, scalar: Scalar, width: usize, depth: usize, low: f64, high: f64) -> String {
         let ty = Type::wide(scalar, width);
         let suffix = if scalar == F16 { "h" } else { "f" };
@@ -141,7 +141,7 @@ impl Generator {
         }
     }
 
-    /// Between numbers of other types.
+    /// Returns a conversion between number formats or units.
     fn converted(&mut self, width: usize, depth: usize) -> String {
         let bits = self.dynamic(&Type::Scalar(Scalar::U32), depth);
         match (self.rng.below(3), width) {
@@ -170,7 +170,7 @@ impl Generator {
         }
     }
 
-    /// A vector of length 1, or what is made of one.
+    /// Returns a unit vector, or a vector computed from unit vectors.
     fn direction(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let suffix = if scalar == F16 { "h" } else { "f" };
         let ty = Type::wide(scalar, width);
@@ -178,7 +178,7 @@ impl Generator {
         let (one, other) = (unit(depth), unit(depth));
         match self.rng.below(4) {
             0 => format!("reflect({one}, {other})"),
-            // With a ratio below 1 there always is a direction.
+            // With a ratio below 1 there is always a refracted direction.
             1 => format!("refract({one}, {other}, 0.5{suffix})"),
             2 if width == 3 => format!("cross({one}, {other})"),
             _ => one,

@@ -6,7 +6,7 @@ use super::types::{Scalar, Type};
 use Scalar::{Bool, F32, I32, U32};
 
 impl Generator {
-    /// Some statements.
+    /// Generates up to `count` statements, within the cost limit.
     pub(super) fn statements(&mut self, count: usize, depth: usize) {
         for _ in 0..count {
             if self.cost > MAX_COST {
@@ -64,13 +64,13 @@ impl Generator {
         self.declare(&name, ty, Access::Given(Space::Function));
     }
 
-    /// What a function returns that has two results.
+    /// Declares the result of a function that returns a struct.
     fn split(&mut self) {
         let (name, function) = (self.name("v"), self.choose(&["modf", "frexp"]));
         let width = 1 + self.rng.below(4);
         let ty = Type::wide(F32, width);
         let value = self.stored(&ty, 2);
-        // Without zero, whose exponent is any.
+        // Avoids zero, whose exponent is unspecified.
         self.line(format!("let {name} = {function}(abs({value}) + 0.0625f);"));
         self.declare(&format!("{name}.fract"), ty.clone(), Access::Read);
         match function {
@@ -79,7 +79,7 @@ impl Generator {
         }
     }
 
-    /// A place that can be written: all of a variable or a part.
+    /// Returns a writable variable or a part of one.
     fn target(&mut self, ty: &Type, depth: usize) -> Option<(String, bool)> {
         self.part(depth, ty, false, |variable| variable.access.can_write() && !variable.is_approximate)
     }
@@ -100,11 +100,11 @@ impl Generator {
             Type::Scalar(scalar) => (scalar, 1),
             _ => return,
         };
-        // What is written twice must not move in between.
+        // A float target is written twice, so its index must not change in between.
         let depth = if scalar.is_float() { 0 } else { 2 };
         let Some((target, in_matrix)) = self.target(&ty, depth) else { return self.local() };
         if scalar.is_float() {
-            // Into range again before anybody sees it; in one block, which goes or stays as a whole.
+            // Brings the value into range before it is used. One block, which shrinking keeps or removes as a whole.
             let (operator, value) = match self.rng.below(8) {
                 0 if width > 1 => ("*=", self.dynamic(&Type::Matrix(scalar, width, width), 1)),
                 1 => (self.choose(&["+=", "-=", "*="]), self.dynamic(&Type::Scalar(scalar), 1)),
@@ -161,7 +161,7 @@ impl Generator {
         self.line(format!("{} = {value};", variable.name));
     }
 
-    /// A pointer to a part of a variable, read and written through.
+    /// Generates a pointer to a part of a variable, with reads and writes through it.
     fn pointer(&mut self) {
         let ty = self.plain_type();
         let fits = |variable: &Variable| variable.access.can_write() && !variable.is_approximate;
@@ -171,13 +171,13 @@ impl Generator {
         self.block("", &[], |this| {
             this.line(format!("let {name} = &{target};"));
             this.line(format!("*{name} = {value};"));
-            // Other statements would not keep what is in a matrix in its range.
+            // Other statements would not keep elements of a matrix in their smaller range.
             this.declare(&format!("(*{name})"), ty, if in_matrix { Access::Read } else { Access::Write });
             this.statements(1, 0);
         });
     }
 
-    /// On memory that all invocations share: each place knows one operation, whose order does not matter.
+    /// Generates an atomic on memory that all invocations share. Each element has one operation, whose order does not matter.
     fn atomic(&mut self) {
         const OPERATIONS: [&str; 6] = ["atomicAdd", "atomicMin", "atomicMax", "atomicAnd", "atomicOr", "atomicXor"];
         let place = self.rng.below(OPERATIONS.len());
@@ -212,7 +212,7 @@ impl Generator {
         });
     }
 
-    /// What a branch goes by: what differs between invocations, what is the same for all of them, or what is so without saying it.
+    /// Returns a branch condition: divergent, uniform, or uniform only by its value.
     fn condition(&mut self) -> String {
         match self.rng.below(10) {
             0..6 => self.dynamic(&Type::Scalar(Bool), 2),
@@ -221,7 +221,7 @@ impl Generator {
         }
     }
 
-    /// A small number that is the same for all invocations.
+    /// Returns a small uniform number.
     pub(super) fn same_for_all(&mut self) -> String {
         let below = 3 + self.rng.below(20);
         match self.rng.below(3) {
@@ -275,12 +275,12 @@ impl Generator {
         });
     }
 
-    /// A loop of at most a few rounds, of any kind.
+    /// Generates a loop of any kind with a few iterations at most.
     fn repeat(&mut self, depth: usize) {
         let (name, rounds, count) = (self.name("k"), 1 + self.rng.below(5), 1 + self.some());
         let limit = match self.rng.below(10) {
             0..4 => format!("{rounds}u"),
-            // The same for all invocations.
+            // Uniform.
             4..6 => format!("(params.m1 % {}u)", rounds + 1),
             6 => format!("(u32(in_i[{}]) % {}u)", self.rng.below(INPUT_LEN), rounds + 1),
             _ => format!("({} % {}u)", self.dynamic(&Type::Scalar(U32), 2), rounds + 1),
@@ -320,7 +320,7 @@ impl Generator {
             let outer = this.variables.len();
             this.statements(count, depth);
             if kind == 3 {
-                // What is declared in the loop is not known there: a `continue` may jump over it.
+                // Variables of the loop body are not in scope there: a `continue` may skip their declaration.
                 this.variables.truncate(outer);
                 this.continuing(&name, &limit);
             }

@@ -1,4 +1,4 @@
-//! What is made before something and used behind it: indices in variables, which are known to be inside or not, and pointers to elements.
+//! Values carried across other statements: indices in variables, in bounds or not, and pointers to elements.
 
 use super::scope::{Access, Generator, Variable};
 use super::types::{Scalar, Type};
@@ -6,7 +6,7 @@ use super::walks::Sequence;
 use Scalar::U32;
 
 impl Generator {
-    /// Variables that are indices: of the function, and the one that all functions know.
+    /// Returns the variables that hold indices: those of the function, and the private one that all functions know.
     fn places(&self) -> Vec<String> {
         let is_place = |variable: &&Variable| {
             let is_named = variable.name.starts_with("at") || variable.name.starts_with("gat");
@@ -15,7 +15,7 @@ impl Generator {
         self.variables.iter().filter(is_place).map(|variable| variable.name.clone()).collect()
     }
 
-    /// A number that is an index, mostly inside of so many elements.
+    /// Returns an index that is mostly below `len`.
     fn inside(&mut self, len: usize) -> String {
         let value = self.dynamic(&Type::Scalar(U32), 2);
         match self.rng.below(8) {
@@ -27,14 +27,14 @@ impl Generator {
         }
     }
 
-    /// Declares a variable with an index in it.
+    /// Declares a variable that holds an index.
     pub(super) fn new_place(&mut self) {
         let (name, value) = (self.name("at"), self.inside_of_some());
         self.line(format!("var {name} = {value};"));
         self.declare(&name, Type::Scalar(U32), Access::Read);
     }
 
-    /// Writes an index into a variable.
+    /// Writes an index to a variable.
     pub(super) fn set_place(&mut self) {
         let places = self.places();
         if places.is_empty() {
@@ -50,13 +50,13 @@ impl Generator {
         self.inside(len)
     }
 
-    /// Accesses elements at an index that is in a variable: as it is, or where it is inside.
+    /// Accesses elements at an index in a variable, with or without a bounds check.
     pub(super) fn use_place(&mut self) {
         let (places, sequences) = (self.places(), self.sequences());
         if places.is_empty() || sequences.is_empty() {
             return self.assignment();
         }
-        // Those that can be written as often as all others.
+        // Prefers writable sequences half of the time.
         let written: Vec<Sequence> = sequences.iter().filter(|sequence| sequence.can_write).cloned().collect();
         let sequence =
             if !written.is_empty() && self.chance(50) { self.choose(&written) } else { self.choose(&sequences) };
@@ -68,7 +68,7 @@ impl Generator {
         self.block(&format!("if ({place} < {limit}u)"), &[], |this| this.touch(&sequence, &place, U32));
     }
 
-    /// A pointer to an element of an array, which stays.
+    /// Declares a pointer to an element of an array that stays in scope.
     pub(super) fn hold(&mut self) {
         let mut arrays = self.sequences();
         arrays.retain(|sequence| sequence.can_write && sequence.is_array);

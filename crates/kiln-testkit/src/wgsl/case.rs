@@ -1,10 +1,10 @@
-//! A program with what it runs on, as text: WGSL below lines of `//:` that say the rest.
+//! A program and its inputs as text: WGSL with directives in lines of `//:`.
 
 use crate::Rng;
 use half::f16;
 use std::fmt;
 
-/// A program and what it runs on. [`parse`](Self::parse) reads it from the lines that begin with `//:`:
+/// A program and its inputs. [`parse`](Self::parse) reads it from the lines that begin with `//:`:
 ///
 /// ```
 /// use kiln_testkit::wgsl::Case;
@@ -22,37 +22,37 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Where the contents of the buffers come from.
+    /// The seed of the buffer contents.
     pub seed: u64,
     /// The workgroups along each axis.
     pub grid: [u32; 3],
     /// Values of `override` constants.
     pub constants: Vec<(String, f64)>,
-    /// Buffers and values.
+    /// Buffers and uniforms.
     pub bindings: Vec<Binding>,
-    /// All of the text.
+    /// The whole text.
     pub text: String,
 }
 
-/// What a program reads and writes under one name.
+/// A buffer or uniform of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     /// The name of the variable.
     pub name: String,
-    /// Whether it is a value, that is a uniform.
+    /// Whether it is a uniform.
     pub is_value: bool,
-    /// The memory of one element: `i` and `u` are integers, `f` is an `f32` and `h` an `f16` that have to agree in all
-    /// bits, `a` and `g` such that are approximate, `_` two bytes that are nobody's.
+    /// The memory layout of one element: `i` and `u` are integers, `f` is an `f32` and `h` an `f16` that must agree in all
+    /// bits, `a` and `g` are approximate ones, `_` is two bytes of padding.
     pub pattern: String,
-    /// How many elements there are.
+    /// The number of elements.
     pub len: usize,
 }
 
 impl Case {
-    /// Reads a case.
+    /// Parses a case.
     ///
     /// # Errors
-    /// The line that is not understood.
+    /// Returns a message with the line that is not understood.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut case =
             Self { seed: 0, grid: [1; 3], constants: Vec::new(), bindings: Vec::new(), text: text.to_string() };
@@ -96,8 +96,8 @@ impl fmt::Display for Binding {
 }
 
 impl Binding {
-    /// The bytes that it begins with: integers of all sizes; floats that are small and have few bits, so that sums and
-    /// products of them are exact.
+    /// Returns the initial bytes: integers of all magnitudes; small floats with few bits, so that their sums and products are
+    /// exact.
     pub fn contents(&self, seed: u64) -> Vec<u8> {
         let name = self.name.bytes().fold(seed, |hash, byte| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte));
         let mut rng = Rng::new(name);
@@ -114,7 +114,7 @@ impl Binding {
     }
 }
 
-/// Any integer: half of the time a small one, often one at the end of what there is.
+/// Returns a random integer: half of the time a small one, often an extreme one.
 fn integer(rng: &mut Rng) -> u32 {
     const ENDS: [u32; 7] = [0, 1, u32::MAX, 1 << 31, i32::MAX as u32, 0xffff, 0x8000_0001];
     match rng.below(8) {

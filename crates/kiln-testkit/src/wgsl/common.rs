@@ -1,5 +1,5 @@
-//! What is the same for all invocations of a workgroup, and the branches, loops and jumps that it decides: there all may wait for each
-//! other.
+//! Values that are uniform in a workgroup, and the branches, loops and jumps that depend on them. Barriers are allowed
+//! there.
 
 use super::program::INPUT_LEN;
 use super::scope::{Generator, Return, Variable};
@@ -7,20 +7,20 @@ use super::types::{Scalar, Type};
 use Scalar::{Bool, I32, U32};
 
 impl Generator {
-    /// A type of what a workgroup goes by.
+    /// Returns a random type of uniform values.
     pub(super) fn common_type(&mut self) -> Type {
         let (number, truth) = (Type::Scalar(U32), Type::Scalar(Bool));
         self.choose(&[number.clone(), number, Type::Scalar(I32), truth.clone(), truth, Type::Vector(U32, 2)])
     }
 
-    /// A variable that is the same for all: only [`Self::advance`] writes to it.
+    /// Declares a uniform variable. Only [`Self::advance`] writes to it.
     pub(super) fn common_variable(&mut self) {
         let (name, value) = (self.name("same"), self.common(1));
         self.line(format!("var {name} = {value};"));
         self.declare_common(&name, &Type::Scalar(U32));
     }
 
-    /// Writes to a variable that is the same for all.
+    /// Writes to a uniform variable.
     pub(super) fn advance(&mut self) {
         let is_written = |variable: &&Variable| variable.is_common && variable.name.starts_with("same");
         let names: Vec<String> = self.variables.iter().filter(is_written).map(|known| known.name.clone()).collect();
@@ -36,7 +36,7 @@ impl Generator {
         self.line(format!("{name} = {value};"));
     }
 
-    /// A number that is the same for all. Only where all are: it may call a function in which they wait for each other.
+    /// Returns a uniform number. Requires uniform control flow, because it may call a function with barriers.
     pub(super) fn common(&mut self, depth: usize) -> String {
         if depth == 0 || self.chance(30) {
             return self.common_leaf();
@@ -69,7 +69,7 @@ impl Generator {
         self.number_of(&variable)
     }
 
-    /// A number of what is the same for all.
+    /// Returns a number computed from a uniform variable.
     fn number_of(&mut self, Variable { name, ty, .. }: &Variable) -> String {
         match ty {
             Type::Scalar(Bool) => format!("select(3u, 8u, {name})"),
@@ -79,7 +79,7 @@ impl Generator {
         }
     }
 
-    /// A value of a [common type](Self::common_type) that is the same for all.
+    /// Returns a uniform value of a [common type](Self::common_type).
     pub(super) fn common_of(&mut self, ty: &Type, depth: usize) -> String {
         match ty {
             Type::Scalar(Bool) => self.common_condition(),
@@ -89,7 +89,7 @@ impl Generator {
         }
     }
 
-    /// A condition that all meet or none.
+    /// Returns a uniform condition.
     pub(super) fn common_condition(&mut self) -> String {
         const OTHERS: [&str; 3] = ["(params.m0 > 0i)", "(in_i[3] < in_i[group.x])", "((group.x + group.y) < 1u)"];
         if self.chance(15) {
@@ -120,7 +120,7 @@ impl Generator {
         }
     }
 
-    /// A condition by what is the same for all, if there is such, or by anything.
+    /// Returns a condition that depends on `decision` if given, or any uniform condition.
     fn decided(&mut self, decision: Option<&Variable>) -> String {
         match decision {
             Some(variable) if variable.ty == Type::Scalar(Bool) => variable.name.clone(),
@@ -132,13 +132,13 @@ impl Generator {
         }
     }
 
-    /// A loop through which all go together, at most three times. By what is said where something is said.
+    /// Generates a loop with uniform control flow and at most three iterations. It depends on `decision` if given.
     pub(super) fn common_loop(&mut self, decision: Option<&Variable>) {
         let is_truth = decision.is_some_and(|decision| decision.ty == Type::Scalar(Bool));
-        // Kinds that go by a condition as it is, or all.
+        // A boolean decision needs a kind that uses the condition directly.
         let kind = if is_truth { self.choose(&[2, 4]) } else { self.rng.below(5) };
         let name = self.name("k");
-        // What it says is computed in each round, and once more.
+        // The condition is evaluated in each iteration, and once more.
         self.context.rounds *= 4;
         let condition = self.decided(decision);
         let limit = match decision {
@@ -170,7 +170,7 @@ impl Generator {
             this.round();
             if kind == 4 {
                 if this.context.exits.can_continue {
-                    // What is declared in the loop is not known there: a `continue` may jump over it.
+                    // Variables of the loop body are not in scope there: a `continue` may skip their declaration.
                     this.variables.truncate(outer);
                 }
                 this.common_continuing(decision);
@@ -203,7 +203,7 @@ impl Generator {
         self.lines.push("}".to_string());
     }
 
-    /// A branch that all invocations of a workgroup take, or none. By what is said where something is said.
+    /// Generates a branch with uniform control flow. It depends on `decision` if given.
     pub(super) fn common_branch(&mut self, decision: Option<Variable>) {
         let percent = match &decision {
             Some(decision) if decision.ty == Type::Scalar(Bool) => 0,
@@ -257,8 +257,8 @@ impl Generator {
         }
     }
 
-    /// All leave a loop or the function, or go on with the loop, or none. Where others may still read what this one wrote, all wait
-    /// before.
+    /// Generates a conditional `break`, `continue` or `return` of the whole workgroup. If `is_open`, others may still read what this invocation
+    /// wrote, so all wait before it.
     pub(super) fn leave_together(&mut self, is_open: bool) {
         let (condition, exits) = (self.common_condition(), self.context.exits.clone());
         let loops = [("break;", exits.can_break), ("continue;", exits.can_continue)];
@@ -287,7 +287,7 @@ impl Generator {
         });
     }
 
-    /// The `return` of all, with a value that is computed before they wait.
+    /// Returns the `return` of the whole workgroup, with a value that is computed before the barrier.
     fn returned(&mut self, result: &Return, is_open: bool) -> String {
         let value = match result {
             Return::Nothing => {

@@ -1,11 +1,11 @@
-//! Whether two devices computed the same.
+//! Comparison of the results of two devices.
 
 use super::Binding;
 use half::f16;
 use std::fmt;
 
-/// How far apart approximate numbers may be, absolutely and as a part of the number: beyond what WGSL allows its
-/// functions for the arguments that programs give them, far below what a wrong function returns.
+/// Tolerance of approximate numbers, absolute and relative: larger than the error that WGSL allows for the arguments in
+/// programs, far smaller than the error of a wrong function.
 const F32_TOLERANCE: f64 = 1e-3;
 const F16_TOLERANCE: f64 = 2e-2;
 
@@ -16,11 +16,11 @@ pub struct Difference {
     pub binding: String,
     /// The element, counted in [patterns](Binding::pattern).
     pub element: usize,
-    /// The place within the element, counted in letters.
+    /// The position within the element, counted in letters.
     pub letter: usize,
-    /// What should be there.
+    /// The expected value.
     pub expected: String,
-    /// What is there.
+    /// The value found.
     pub found: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first place where the contents of a buffer differ by more than they may.
+/// Returns the first difference between the contents of a buffer that exceeds the tolerance.
 pub fn compare(binding: &Binding, expected: &[u8], found: &[u8]) -> Option<Difference> {
     let (mut at, letters) = (0, binding.pattern.chars().count());
     for (index, letter) in (0..binding.len).flat_map(|_| binding.pattern.chars()).enumerate() {
@@ -54,7 +54,7 @@ fn agree(letter: char, one: &[u8], other: &[u8]) -> bool {
     let (one, other) = (number(one), number(other));
     match letter {
         'i' | 'u' => false,
-        // The two zeros.
+        // Zeros of different sign are equal.
         'f' | 'h' => one == other,
         _ => {
             let tolerance = if letter == 'g' { F16_TOLERANCE } else { F32_TOLERANCE };
@@ -63,7 +63,7 @@ fn agree(letter: char, one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// The float in these bytes.
+/// Returns the float in these bytes.
 fn number(bytes: &[u8]) -> f64 {
     match *bytes {
         [a, b] => f16::from_le_bytes([a, b]).into(),

@@ -1,16 +1,15 @@
 //! Expressions that have one value on every device.
 //!
-//! Integers are exact anyway. Floats in variables are multiples of 1/16 up to 999 (`f16`: of 1/4 up to 8), and those
-//! of matrices smaller still, so that a few sums and products of them overflow nowhere, meet no subnormals, and that
-//! sums of products are exact in whatever order. Operands of deeper expressions are rounded, by operations that WGSL
-//! wants rounded correctly.
+//! Integers are exact anyway. Floats in variables are multiples of 1/16 up to 999 (`f16`: of 1/4 up to 8), and those in matrices are
+//! smaller still, so that a few sums and products of them do not overflow, produce no subnormals, and sums of products are exact in any
+//! order. Operands of deeper expressions are rounded, by operations that WGSL requires to be correctly rounded.
 
 use super::scope::{Access, Generator, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 
 impl Generator {
-    /// An expression of a type: a literal or a constant at times.
+    /// Returns an expression of a type, sometimes a literal or a constant.
     pub(super) fn exact(&mut self, ty: &Type, depth: usize) -> String {
         if self.chance(75) {
             return self.dynamic(ty, depth);
@@ -22,8 +21,8 @@ impl Generator {
         }
     }
 
-    /// An expression that no compiler can compute: arithmetic needs one, because what overflows or divides by zero in a
-    /// constant is an error.
+    /// Returns an expression that is not constant. Arithmetic needs one, because overflow and division by zero in a constant expression are
+    /// errors.
     pub(super) fn dynamic(&mut self, ty: &Type, depth: usize) -> String {
         match ty {
             Type::Scalar(scalar) | Type::Vector(scalar, _) => {
@@ -52,7 +51,7 @@ impl Generator {
         }
     }
 
-    /// An expression whose value may be kept in a variable: floats are brought into range.
+    /// Returns an expression whose value may be stored in a variable: floats are brought into range.
     pub(super) fn stored(&mut self, ty: &Type, depth: usize) -> String {
         match ty {
             Type::Scalar(scalar) | Type::Vector(scalar, _) if scalar.is_float() => {
@@ -63,7 +62,7 @@ impl Generator {
         }
     }
 
-    /// A call of a function of the text that brings floats into range, or into the range of a matrix.
+    /// Returns a call of an emitted function that brings floats into range, or into the smaller range of a matrix.
     pub(super) fn in_range(&mut self, ty: &Type, is_small: bool, value: &str) -> String {
         let (scalar, width) = match ty {
             Type::Scalar(scalar) => (*scalar, 1),
@@ -77,14 +76,14 @@ impl Generator {
         format!("{}({value})", quantizer(scalar == F32, width, is_small))
     }
 
-    /// A vector or scalar whose products and sums of a few of those are exact.
+    /// Returns a vector or scalar so small that a few products and sums of such values are exact.
     pub(super) fn small(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let ty = Type::wide(scalar, width);
         let value = self.dynamic(&ty, depth);
         self.in_range(&ty, true, &value)
     }
 
-    /// A variable or a part of one.
+    /// Returns a variable or a part of one.
     fn leaf(&mut self, ty: &Type) -> String {
         let depth = usize::from(self.chance(40));
         let fits = |variable: &Variable| variable.access != Access::Constant && !variable.is_approximate;
@@ -99,7 +98,7 @@ impl Generator {
         }
     }
 
-    /// Components of a vector that is in scope, in any order.
+    /// Returns components of a vector in scope, in any order.
     fn swizzle(&mut self, scalar: Scalar, width: usize) -> String {
         let from = 2 + self.rng.below(3);
         let fits = |variable: &Variable| variable.access != Access::Constant && !variable.is_approximate;
@@ -110,7 +109,7 @@ impl Generator {
         format!("{path}.{letters}")
     }
 
-    /// A value of the type of what every program has.
+    /// Returns a value of the type, from variables that every program has.
     fn fallback(&mut self, ty: &Type) -> String {
         match ty {
             Type::Scalar(I32) => "params.m0".to_string(),
@@ -126,7 +125,7 @@ impl Generator {
         }
     }
 
-    /// A matrix, array or struct of its parts.
+    /// Constructs a matrix, array or struct from its parts.
     fn constructed(&mut self, ty: &Type, depth: usize) -> String {
         let parts: Vec<String> = match ty {
             Type::Matrix(scalar, columns, rows) => {
@@ -155,7 +154,7 @@ impl Generator {
         Some(format!("transpose({path})"))
     }
 
-    /// A vector of shorter ones and scalars.
+    /// Constructs a vector from shorter ones and scalars.
     fn assembled(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let name = match self.rng.below(4) {
             0 => format!("vec{width}"),
@@ -174,7 +173,7 @@ impl Generator {
         format!("{name}({})", parts.join(", "))
     }
 
-    /// A literal, or what is made of literals.
+    /// Returns a literal, or a composite of literals.
     pub(super) fn literal(&mut self, ty: &Type) -> String {
         self.literal_within(ty, false)
     }
@@ -208,12 +207,12 @@ impl Generator {
     }
 }
 
-/// The name of the function that brings floats into range.
+/// Returns the name of the function that brings floats into range.
 pub(super) fn quantizer(is_f32: bool, width: usize, is_small: bool) -> String {
     format!("q{}{}{width}", if is_f32 { 'f' } else { 'h' }, if is_small { "s" } else { "" })
 }
 
-/// The function itself.
+/// Renders that function.
 pub(super) fn quantizer_text(is_f32: bool, width: usize, is_small: bool) -> String {
     let (scalar, limit, steps) = match (is_f32, is_small) {
         (true, false) => (F32, "999.0f", "16.0f"),

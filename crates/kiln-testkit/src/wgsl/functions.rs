@@ -4,7 +4,7 @@ use super::scope::{Access, Context, Function, Generator, MAX_COST, Space, Variab
 use super::types::Type;
 
 impl Generator {
-    /// A function, which may call those before it.
+    /// Generates a function, which may call earlier ones.
     pub(super) fn function(&mut self) {
         let name = self.name("fun");
         let result = if self.chance(85) {
@@ -49,7 +49,7 @@ impl Generator {
         self.functions.iter().filter(|function| function.cost < budget).cloned().collect()
     }
 
-    /// A call of a function that only takes values.
+    /// Returns a call of a function that takes only values.
     pub(super) fn call(&mut self, ty: &Type, depth: usize) -> Option<String> {
         let mut functions = self.affordable();
         functions.retain(|function| {
@@ -65,7 +65,7 @@ impl Generator {
         Some(format!("{}({})", function.name, arguments.join(", ")))
     }
 
-    /// A call for what it does, with pointers to variables, none of them twice.
+    /// Generates a call for its side effects, with pointers to distinct variables.
     pub(super) fn call_statement(&mut self) {
         let functions = self.affordable();
         if functions.is_empty() {
@@ -92,8 +92,8 @@ impl Generator {
         }
     }
 
-    /// A pointer to a variable that is not taken yet. Not into one, but where no driver gets the program: naga validates that, and its
-    /// writer of SPIR-V panics.
+    /// Returns a pointer to a variable that is not taken yet. Points to a part of a variable only if no driver gets the program: naga accepts
+    /// that, but its SPIR-V backend panics.
     pub(super) fn pointer_argument(&mut self, ty: &Type, space: Space, taken: &mut Vec<String>) -> String {
         if self.gives_parts
             && self.chance(60)
@@ -125,7 +125,7 @@ impl Generator {
         format!("&{name}")
     }
 
-    /// A pointer to a part of a variable that is not taken yet.
+    /// Returns a pointer to a part of a variable that is not taken yet.
     fn part_argument(&mut self, ty: &Type, space: Space, taken: &mut Vec<String>) -> Option<String> {
         let free: Vec<Variable> = (self.variables.iter())
             .filter(|variable| variable.access == Access::Given(space) && !taken.contains(&variable.name))
@@ -133,7 +133,7 @@ impl Generator {
             .cloned()
             .collect();
         let variable = if free.is_empty() {
-            // An array of such.
+            // Declares an array of the type.
             let (name, array) = (self.name("v"), Type::array(ty.clone(), 2 + self.rng.below(5)));
             match space {
                 Space::Function => self.line(format!("var {name}: {array};")),
@@ -145,7 +145,7 @@ impl Generator {
             self.choose(&free)
         };
         let (path, in_matrix) = self.descend(variable.name.clone(), variable.ty, 2, ty, true);
-        // A function does not keep what is in a matrix in its range.
+        // Functions do not keep elements of a matrix in their smaller range.
         if in_matrix && !matches!(ty, Type::Matrix(..)) {
             return None;
         }

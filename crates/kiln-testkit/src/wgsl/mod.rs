@@ -1,9 +1,9 @@
-//! Random WGSL: kernels of which every device has to make the same, or nearly the same where WGSL leaves room.
+//! Random WGSL kernels for differential tests: every device must compute the same, or nearly the same where WGSL leaves room.
 //!
-//! [`generate`] writes a program with what it runs on as text, [`Case::parse`] reads it, [`compare`] judges two
-//! results, and [`shrink`] makes a program small that shows a difference. What a program computes is determined by
-//! construction: loops end, invocations do not race, floats stay where arithmetic is exact or rounded correctly, and
-//! what is approximate decides nothing. Indices are out of bounds at times; Kiln then takes the last element.
+//! [`generate`] writes a program and its inputs as text, [`Case::parse`] reads it, [`compare`] compares two results, and [`shrink`]
+//! minimizes a program that shows a difference. Programs are deterministic by construction: loops end, invocations do not race, floats
+//! stay where arithmetic is exact or correctly rounded, and approximate values affect no control flow and no exact value. Some indices
+//! are out of bounds; Kiln clamps them to the last element.
 
 mod approximate;
 mod body;
@@ -30,14 +30,14 @@ pub use compare::{Difference, compare};
 pub use program::generate;
 pub use shrink::shrink;
 
-/// What programs may use beyond the core of WGSL.
+/// Features that programs may use beyond core WGSL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// `f16`, in a third of the programs.
     pub f16: bool,
     /// Operations of subgroups of eight invocations, in all programs.
     pub subgroups: bool,
-    /// Pointers to parts of variables as arguments: naga validates that, and its writer of SPIR-V panics.
+    /// Pointers to parts of variables as arguments: naga accepts them, but its SPIR-V backend panics.
     pub pointers_to_parts: bool,
 }
 
@@ -72,7 +72,7 @@ mod tests {
         }
     }
 
-    /// What no program uses is not tested.
+    /// Checks that every feature of this list occurs, because what no program uses is not tested.
     #[test]
     fn programs_use_the_language() {
         const WORDS: &str = "abs acos acosh all any arrayLength asin asinh atan atan2 atanh atomicAdd atomicAnd \
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(missing, BTreeSet::new());
     }
 
-    /// Two hand-written programs found faults of the compiler that no random one met: they had none of these shapes.
+    /// Checks that every shape occurs. Two hand-written programs found compiler bugs that random ones missed for lack of these shapes.
     #[test]
     fn programs_with_barriers_have_all_shapes() {
         let mut missing = BTreeSet::from(shapes::SHAPES);
@@ -153,7 +153,7 @@ mod tests {
     fn pointers_to_parts_are_given_only_where_asked_for() {
         let has_parts = |pointers_to_parts| {
             let features = Features { pointers_to_parts, ..Features::default() };
-            // Of an array, to a function with barriers.
+            // An element of an array, passed to a function with barriers.
             let is_part = |line: &str| line.contains("= together") && line.contains("&v") && line.contains("[");
             let gives = |argument: &str| argument.starts_with('&') && argument.contains('[');
             let in_line = |line: &str| is_part(line) && line.split([',', '(']).any(|part| gives(part.trim()));

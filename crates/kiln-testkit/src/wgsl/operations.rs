@@ -1,11 +1,11 @@
-//! Operators and functions that are exact, for integers, floats and bools.
+//! Exact operators and functions on integers, floats and bools.
 
 use super::scope::Generator;
 use super::types::{Scalar, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 
 impl Generator {
-    /// Two operands, at least one of them not constant; the other a scalar at times, where operators may mix.
+    /// Returns two operands, at least one of them not constant. The other one may be a scalar if `may_mix`.
     fn pair(&mut self, scalar: Scalar, width: usize, depth: usize, may_mix: bool) -> (String, String) {
         let ty = Type::wide(scalar, width);
         let one = self.dynamic(&ty, depth);
@@ -101,7 +101,7 @@ impl Generator {
         }
     }
 
-    /// Anything, and the number at times that has no quotient by minus one.
+    /// Returns any value, sometimes `i32::MIN`, whose quotient by -1 overflows.
     fn dividend(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let ty = Type::wide(scalar, width);
         let value = self.dynamic(&ty, depth);
@@ -111,7 +111,7 @@ impl Generator {
         format!("select({value}, {ty}(i32(-2147483648)), {})", self.dynamic(&Type::Scalar(Bool), depth))
     }
 
-    /// Anything, zero and minus one too, but no constant that is zero.
+    /// Returns any value, including 0 and -1, but no constant 0.
     pub(super) fn divisor(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let ty = Type::wide(scalar, width);
         if self.chance(20) {
@@ -126,7 +126,7 @@ impl Generator {
         format!("{}{suffix}", self.choose(&[1, 2, 3, 5, 7, 8, 10, 255, 65536, 2_147_483_647]))
     }
 
-    /// Any amount; WGSL takes it modulo 32.
+    /// Returns any amount; WGSL takes it modulo 32.
     fn shift_amount(&mut self, width: usize, depth: usize) -> String {
         let ty = Type::wide(U32, width);
         match self.rng.below(4) {
@@ -143,7 +143,7 @@ impl Generator {
         let (offset, count) = if self.chance(70) {
             (format!("({offset} & 15u)"), format!("({count} % 17u)"))
         } else {
-            // Up to what there is.
+            // Any offset and count.
             (offset, count)
         };
         if self.chance(50) {
@@ -157,7 +157,7 @@ impl Generator {
         let other = if scalar == I32 { U32 } else { I32 };
         match self.rng.below(7) {
             0 => format!("bitcast<{ty}>({})", self.dynamic(&Type::wide(other, width), depth)),
-            // Up to far outside of what integers there are; the product is exact.
+            // Far beyond the range of integers; the product is exact.
             6 => format!(
                 "{ty}({} * {}f)",
                 self.small(F32, width, depth),
@@ -166,7 +166,7 @@ impl Generator {
             1 => format!("{ty}({})", self.dynamic(&Type::wide(Bool, width), depth)),
             2 => format!("{ty}({})", self.dynamic(&Type::wide(F32, width), depth)),
             3 if self.has_f16 => format!("{ty}({})", self.dynamic(&Type::wide(F16, width), depth)),
-            // Without the sign, because of the two zeros.
+            // Without the sign, because zeros may differ in it.
             4 => format!("bitcast<{ty}>(abs({}))", self.dynamic(&Type::wide(F32, width), depth)),
             _ => format!("{ty}({})", self.dynamic(&Type::wide(other, width), depth)),
         }
@@ -200,7 +200,7 @@ impl Generator {
                 self.choose(&["pack4xU8", "pack4xU8Clamp"]),
                 self.dynamic(&Type::Vector(U32, 4), depth)
             ),
-            // The factor keeps away from the middle between two integers.
+            // The factor avoids ties between two integers.
             3 => {
                 let name = self.choose(&["pack4x8snorm", "pack4x8unorm"]);
                 format!("{name}({} * 0.29f)", self.unknown(4, depth))
@@ -217,18 +217,18 @@ impl Generator {
         }
     }
 
-    /// A small vector that no compiler knows: lavapipe packs constants with the bits of a negative one in all others.
+    /// Returns a small vector that is not constant: when lavapipe packs constants, the bits of a negative component leak into the others.
     fn unknown(&mut self, width: usize, depth: usize) -> String {
         let ty = Type::wide(F32, width);
         format!("min({}, {ty}(in_f[{}] + 99.0f))", self.small(F32, width, depth), self.rng.below(48))
     }
 
-    /// Two floats that no compiler knows, for the same reason.
+    /// Returns two floats that are not constant, for the same reason.
     fn loaded_pair(&mut self) -> String {
         format!("vec2<f32>(in_f[{}], in_f[{}])", self.rng.below(48), self.rng.below(48))
     }
 
-    /// A float that is exact, of either type.
+    /// Returns an exact float expression.
     pub(super) fn float(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let ty = Type::wide(scalar, width);
         match self.rng.below(24) {
@@ -291,7 +291,7 @@ impl Generator {
                 let suffix = if scalar == F16 { "h" } else { "f" };
                 match self.rng.below(3) {
                     0 => format!("({value} % {}{suffix})", self.choose(&["0.5", "1.0", "2.0", "4.0"])),
-                    // That of `f16` has an exponent of 16 bits in naga, which few devices take.
+                    // naga gives `frexp` of `f16` a 16-bit exponent, which few devices support.
                     1 if scalar == F32 => format!("frexp(abs({value}) + {ty}(0.25{suffix})).fract"),
                     _ => format!("ldexp({value}, ({amount} & {signed}(3i)))"),
                 }
@@ -299,7 +299,7 @@ impl Generator {
         }
     }
 
-    /// Functions that multiply and add, in whatever order.
+    /// Returns a function that multiplies and adds, exact in any order.
     fn small_products(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let (one, other) = (self.small(scalar, width, depth), self.small(scalar, width, depth));
         let suffix = if scalar == F16 { "h" } else { "f" };
@@ -312,7 +312,7 @@ impl Generator {
         }
     }
 
-    /// A vector that a matrix makes.
+    /// Returns a vector computed from matrices.
     fn matrix_product(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let other = 2 + self.rng.below(3);
         let (left, right) = (Type::Matrix(scalar, other, width), Type::Matrix(scalar, width, other));

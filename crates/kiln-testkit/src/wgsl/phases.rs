@@ -1,15 +1,15 @@
-//! What invocations do together: exchange through shared memory and atomics. All of it in uniform control
-//! flow, and without races: an invocation writes its own place, all wait, each reads what it likes, all wait.
+//! Exchanges between invocations through workgroup memory, buffers and atomics. All are in uniform control flow and free of races: an
+//! invocation writes its own element, all wait, each reads any element, all wait.
 
 use super::scope::{Access, Generator, MAX_COST, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, I32, U32};
 
-/// Of a workgroup, in exchanges; every device has more, for the rest.
+/// Maximum bytes of workgroup memory for exchanges. Every device has more, which is left for the rest.
 const MAX_SHARED_BYTES: usize = 12 << 10;
 
 impl Generator {
-    /// An exchange between the invocations of a workgroup.
+    /// Generates an exchange between the invocations of a workgroup.
     pub(super) fn phase(&mut self) {
         let has_room = self.cost < MAX_COST / 2;
         match self.rng.below(100) {
@@ -28,14 +28,14 @@ impl Generator {
         }
     }
 
-    /// Declares memory of the workgroup.
+    /// Declares a variable in workgroup memory.
     fn shared(&mut self, ty: &str) -> String {
         let name = self.name("w");
         self.items.push(format!("var<workgroup> {name}: {ty};"));
         name
     }
 
-    /// A type of which there is room for so many.
+    /// Returns a random type of which `count` elements fit in workgroup memory.
     fn affordable_type(&mut self, count: usize) -> Type {
         let ty = self.any_type();
         let ty = if self.shared_bytes + ty.bytes() * count > MAX_SHARED_BYTES { Type::Scalar(U32) } else { ty };
@@ -43,7 +43,7 @@ impl Generator {
         ty
     }
 
-    /// A length of an array: as a number, or as one that the caller may set.
+    /// Returns an array length, as a literal or as an `override` constant.
     fn array_length(&mut self, len: usize) -> String {
         if !self.chance(35) {
             return len.to_string();
@@ -73,7 +73,7 @@ impl Generator {
                 this.leave_together(true);
             }
             this.line("workgroupBarrier(); // keep");
-            // From here on others may write again.
+            // From here on other invocations may write again.
             this.variables.truncate(outer);
             if let Some((own, ty)) = held.filter(|_| this.chance(60)) {
                 let (kept, value) = (this.name("v"), this.stored(&ty, 1));
@@ -85,8 +85,8 @@ impl Generator {
         });
     }
 
-    /// The first half of an exchange: each may read what all have written, and nobody writes before all have waited again. The pointer to
-    /// what each has written, if there is one.
+    /// Generates the first half of an exchange: each invocation may read what all have written, and nobody writes before the next barrier.
+    /// Returns the pointer to what each has written, if there is one.
     pub(super) fn write_own_and_read(&mut self) -> Option<(String, Type)> {
         let size = self.size;
         let (ty, len) = (self.affordable_type(size), self.array_length(size));
@@ -119,7 +119,7 @@ impl Generator {
         held.map(|(own, _)| (own, ty))
     }
 
-    /// More elements than there are invocations: each fills every so many.
+    /// Generates a strided fill of an array with more elements than invocations.
     fn strided(&mut self) {
         let size = self.size;
         let len = size + 1 + self.rng.below(2 * size);
@@ -146,7 +146,7 @@ impl Generator {
         });
     }
 
-    /// As through memory of the workgroup, but in a buffer, in which each workgroup has a part of its own.
+    /// Generates an exchange through a buffer, in which each workgroup has its own part.
     fn through_storage(&mut self) {
         let size = self.size;
         let value = self.dynamic(&Type::Scalar(U32), 2);
@@ -171,7 +171,7 @@ impl Generator {
         });
     }
 
-    /// Places in which all invocations add up what they have, each by an operation of its own.
+    /// Generates atomic accumulations by all invocations, one operation per element.
     fn shared_atomics(&mut self) {
         const OPERATIONS: [&str; 5] = ["atomicAdd", "atomicMax", "atomicOr", "atomicXor", "atomicSub"];
         let scalar = self.choose(&[I32, U32]);
@@ -191,7 +191,7 @@ impl Generator {
         });
     }
 
-    /// An atomic that only one invocation touches, so that what operations return is determined too.
+    /// Generates operations on an atomic that only one invocation accesses, so that their results are deterministic too.
     fn own_atomic(&mut self) {
         let size = self.size;
         let scalar = self.choose(&[I32, U32]);
@@ -217,7 +217,7 @@ impl Generator {
         });
     }
 
-    /// What the first invocation says, to all.
+    /// Generates a broadcast from the first invocation to all.
     pub(super) fn uniform_load(&mut self) {
         let is_common = self.chance(60);
         let ty = if is_common { self.common_type() } else { self.affordable_type(1) };
@@ -225,7 +225,7 @@ impl Generator {
         self.block("", &[], |this| {
             let (said, kept) = (this.name("v"), this.name("v"));
             this.line(format!("let {said} = {value};"));
-            // On one line: without the condition all would write.
+            // On one line, so that shrinking cannot remove the condition alone: all would write.
             this.line(format!("if (lid == 0u) {{ {name} = {said}; }} // keep"));
             this.line(format!("let {kept} = workgroupUniformLoad(&{name});"));
             if !is_common {

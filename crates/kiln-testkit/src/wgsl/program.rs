@@ -1,4 +1,4 @@
-//! A whole program: what it declares, its functions, and the kernel.
+//! Whole programs: declarations, functions and the kernel.
 
 use super::Features;
 use super::case::Binding;
@@ -8,17 +8,17 @@ use super::types::{Projection, Scalar, Struct, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 use std::rc::Rc;
 
-/// The sizes of workgroups that programs have.
+/// The workgroup sizes of programs.
 const SIZES: [[usize; 3]; 9] =
     [[1, 1, 1], [8, 1, 1], [64, 1, 1], [7, 1, 1], [4, 4, 1], [3, 5, 2], [256, 1, 1], [16, 1, 1], [1, 1, 33]];
 const GRIDS: [[usize; 3]; 5] = [[1, 1, 1], [2, 1, 1], [1, 3, 1], [2, 1, 2], [4, 1, 1]];
 /// Elements of each input.
 pub(super) const INPUT_LEN: usize = 48;
 
-/// The most numbers of a variable that a program tells in the end.
+/// Maximum numbers of a variable that a program outputs.
 const MAX_TERMS: usize = 5;
 
-/// A random program that is valid and has one result. The same seed gives the same program.
+/// Generates a random program that is valid and deterministic. The same seed gives the same program.
 pub fn generate(seed: u64, features: Features) -> String {
     let mut rng = crate::Rng::new(seed);
     let has_f16 = features.f16 && rng.below(3) == 0;
@@ -41,7 +41,7 @@ pub fn generate(seed: u64, features: Features) -> String {
     indented(&parts.collect::<Vec<_>>().join("\n"))
 }
 
-/// The text with what is in braces moved to the right.
+/// Indents the text by its braces.
 fn indented(text: &str) -> String {
     let (mut depth, mut result) = (0, String::new());
     for line in text.lines() {
@@ -90,8 +90,8 @@ impl Generator {
         }
     }
 
-    /// The alignment and the bytes that are asked for, of few members. Not more than the struct has in any case: naga forgets that where it is
-    /// part of another one, and what is a float here would be an integer there.
+    /// Returns the `@align` and `@size` attributes of a member; 0 for most. An alignment never exceeds that of the struct: naga ignores a larger one
+    /// if the struct is nested, and would read integers as floats.
     fn attributes(&mut self, member: &Type, most: usize) -> (usize, usize) {
         match self.rng.below(12) {
             0 => ((member.align() * self.choose(&[1, 2])).min(most), 0),
@@ -131,7 +131,7 @@ impl Generator {
         self.declare("params", params, Access::Read);
     }
 
-    /// A struct that ends with an array whose length the buffer decides.
+    /// Declares a struct that ends with a runtime-sized array.
     fn tail(&mut self) {
         let (first, of) = (self.plain_type(), self.plain_type());
         self.items.push(format!("struct Tail {{ m0: {first}, m1: array<{of}> }}"));
@@ -145,7 +145,7 @@ impl Generator {
         self.declare(name, Type::array(ty, INPUT_LEN), Access::Read);
     }
 
-    /// Constants of the module, and such that the caller may set.
+    /// Declares module constants and `override` constants.
     fn constants(&mut self) {
         for _ in 0..self.rng.below(3) {
             let scalar = self.choose(&[Bool, I32, U32, F32]);
@@ -183,7 +183,7 @@ impl Generator {
             self.items.push(format!("var<private> {name}: {ty}{value};"));
             self.declare(&name, ty, Access::Write);
         }
-        // Written by nobody but those who know it as an index.
+        // Only the index statements of `carried` write it.
         let name = self.name("gat");
         self.items.push(format!("var<private> {name}: u32;"));
         self.declare(&name, Type::Scalar(U32), Access::Read);
@@ -243,7 +243,7 @@ impl Generator {
             if this.has_subgroups || this.chance(75) {
                 this.exchanges();
             }
-            // From here on no invocation waits for another.
+            // From here on there are no barriers.
             this.context.result = Some(None);
             let (statements, depth) = (1 + this.rng.below(4), 1 + this.rng.below(2));
             this.statements(statements, depth);
@@ -251,7 +251,7 @@ impl Generator {
         });
     }
 
-    /// What invocations do together.
+    /// Generates exchanges between invocations.
     fn exchanges(&mut self) {
         self.common_variable();
         if self.chance(15) {
@@ -270,7 +270,7 @@ impl Generator {
         self.context.exits.result = None;
     }
 
-    /// How many invocations there are along an axis: as a number, or as one that the caller may set.
+    /// Returns the workgroup size along an axis, as a literal or as an `override` constant.
     fn axis(&mut self, size: usize) -> String {
         if !self.chance(10) {
             return size.to_string();
@@ -281,7 +281,7 @@ impl Generator {
         name
     }
 
-    /// An element of a buffer that only this invocation knows.
+    /// Declares a buffer element that only this invocation accesses.
     fn own_element(&mut self, all: usize) {
         if self.chance(50) {
             let ty = self.shared_type(1);
@@ -290,7 +290,7 @@ impl Generator {
         }
     }
 
-    /// Everything that is in scope, in the end.
+    /// Outputs everything that is in scope at the end.
     fn outputs(&mut self, all: usize) {
         let visible = self.variables.clone();
         self.buffer("out_sum", "array<u32>", "u", all);
@@ -327,12 +327,12 @@ impl Generator {
     }
 }
 
-/// Whether what has this name was computed, although statements do not write to it.
+/// Returns whether the variable of this name is computed, although ordinary statements do not write to it.
 fn is_result(name: &str) -> bool {
     ["v", "same", "at", "gat"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The numbers of a variable as integers.
+/// Collects the numbers of a variable as integer expressions.
 pub(super) fn terms_of(path: &str, ty: &Type, terms: &mut Vec<String>) {
     let Type::Scalar(scalar) = ty else {
         for (projection, inner) in ty.inner() {

@@ -1,4 +1,4 @@
-//! What a program in the making knows: its variables, the functions so far, and the lines.
+//! The state of the generator: variables in scope, functions so far, and lines.
 
 use super::together::Together;
 use super::types::{Projection, Scalar, Type};
@@ -6,14 +6,14 @@ use crate::Rng;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What may be done with a variable.
+/// What statements may do with a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// The compiler knows its value: it is no operand of arithmetic, because what overflows there is an error.
+    /// The compiler knows its value. It is not an operand of arithmetic, because overflow in a constant expression is an error.
     Constant,
     Read,
     Write,
-    /// As `Write`, and pointers to it can be given to functions, which do not know it by name.
+    /// Like `Write`, and pointers to it can be passed to functions, which do not access it by name.
     Given(Space),
 }
 
@@ -23,7 +23,7 @@ impl Access {
     }
 }
 
-/// Where a variable lives that functions get pointers to. naga takes no others.
+/// The address space of variables that functions take pointers to. naga accepts no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     Function,
@@ -39,25 +39,25 @@ impl fmt::Display for Space {
     }
 }
 
-/// A variable that is in scope.
+/// A variable in scope.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
     pub(super) name: String,
     pub(super) ty: Type,
     pub(super) access: Access,
-    /// Whether its value may differ a little between devices. It then decides nothing.
+    /// Whether its value may differ a little between devices. It then affects no control flow and no exact value.
     pub(super) is_approximate: bool,
-    /// Whether all invocations of a workgroup have the same in it.
+    /// Whether its value is uniform in a workgroup.
     pub(super) is_common: bool,
 }
 
 impl Variable {
-    /// One that can be read.
+    /// Creates a readable variable.
     pub(super) fn read(name: &str, ty: &Type) -> Self {
         Self { name: name.to_string(), ty: ty.clone(), access: Access::Read, is_approximate: false, is_common: false }
     }
 
-    /// One that can be read, and is the same for all of a workgroup.
+    /// Creates a readable variable that is uniform in a workgroup.
     pub(super) fn common(name: &str, ty: &Type) -> Self {
         Self { is_common: true, ..Self::read(name, ty) }
     }
@@ -67,24 +67,24 @@ impl Variable {
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     pub(super) name: String,
-    /// The types of its parameters, and of those that are pointers the space.
+    /// The types of its parameters; for pointers also the address space.
     pub(super) parameters: Vec<(Type, Option<Space>)>,
     pub(super) result: Option<Type>,
-    /// About how many statements a call runs.
+    /// Approximate number of statements that a call runs.
     pub(super) cost: usize,
 }
 
-/// How a function ends that all of a workgroup leave at once.
+/// The return value of a function that a whole workgroup leaves at once.
 #[derive(Clone, Debug)]
 pub(super) enum Return {
     Nothing,
-    /// With a value of each invocation.
+    /// A value per invocation.
     Own(Type),
-    /// With one that all have.
+    /// A uniform value.
     Common(Type),
 }
 
-/// Where a whole workgroup may go at once.
+/// The jumps that a whole workgroup may take.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exits {
     pub(super) can_break: bool,
@@ -92,61 +92,61 @@ pub(super) struct Exits {
     pub(super) result: Option<Return>,
 }
 
-/// The control flow around the statement that is being generated.
+/// The control flow around the statement being generated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Context {
-    /// How many loops.
+    /// Loop nesting depth.
     pub(super) loops: usize,
     /// Whether `break` and `continue` belong to a loop or to a `switch` in one.
     pub(super) can_continue: bool,
     pub(super) can_break: bool,
-    /// Whether `return` may come here, and with what.
+    /// Whether `return` is allowed here, and of which type.
     pub(super) result: Option<Option<Type>>,
-    /// How often it runs, at most.
+    /// Maximum number of times it runs.
     pub(super) rounds: usize,
-    /// How many functions around it are such in which invocations wait for each other.
+    /// Nesting depth of functions with barriers.
     pub(super) level: usize,
-    /// Where all may go from here, if the workgroup decides so.
+    /// The jumps that a whole workgroup may take from here.
     pub(super) exits: Exits,
 }
 
-/// A program in the making.
+/// A program being generated.
 pub(super) struct Generator {
     pub(super) rng: Rng,
     pub(super) has_f16: bool,
     /// Lines of `//:`.
     pub(super) header: Vec<String>,
-    /// Declarations outside of functions.
+    /// Module-scope declarations.
     pub(super) items: Vec<String>,
     pub(super) lines: Vec<String>,
-    /// Structs that buffers can hold, and those that only variables can.
+    /// Structs that buffers can hold, and those that only variables can hold.
     pub(super) structs: Vec<Type>,
     pub(super) local_structs: Vec<Type>,
     pub(super) functions: Vec<Function>,
-    /// Functions in which invocations wait for each other.
+    /// Functions with barriers.
     pub(super) together: Vec<Together>,
-    /// Of the function in the making: how deep those are inside of each other that it calls.
+    /// Nesting depth of the functions with barriers that the current function calls.
     pub(super) height: usize,
-    /// Variables in scope, those of the module first, which are as many as said.
+    /// Variables in scope. The first `module_variables` are those of the module.
     pub(super) variables: Vec<Variable>,
     pub(super) module_variables: usize,
-    /// Functions of the text that bring floats into range, as `(f32, width, small)`.
+    /// Emitted functions that bring floats into range, as `(f32, width, small)`.
     pub(super) quantizers: BTreeSet<(bool, usize, bool)>,
     pub(super) context: Context,
-    /// What a run of the function in the making costs so far.
+    /// The cost of a run of the current function so far.
     pub(super) cost: usize,
-    /// What workgroups share so far.
+    /// Bytes of workgroup memory used so far.
     pub(super) shared_bytes: usize,
-    /// Invocations of a workgroup.
+    /// Invocations per workgroup.
     pub(super) size: usize,
     pub(super) has_subgroups: bool,
-    /// Whether functions get pointers to parts of variables.
+    /// Whether functions take pointers to parts of variables.
     pub(super) gives_parts: bool,
     pub(super) next_name: usize,
     pub(super) next_binding: usize,
 }
 
-/// The most statements that an invocation runs.
+/// Maximum statements that an invocation runs.
 pub(super) const MAX_COST: usize = 3000;
 
 impl Generator {
@@ -176,7 +176,7 @@ impl Generator {
         }
     }
 
-    /// True `percent` times of a hundred.
+    /// Returns true with a probability of `percent`.
     pub(super) fn chance(&mut self, percent: usize) -> bool {
         self.rng.below(100) < percent
     }
@@ -195,8 +195,8 @@ impl Generator {
         self.cost += self.context.rounds;
     }
 
-    /// The lines of `body` in braces, and the variables that it declares gone at the end. In scope are those of `with`
-    /// too.
+    /// Generates the lines of `body` in braces. The variables of `with` are in scope; those that `body` declares go out of scope at
+    /// the end.
     pub(super) fn block(&mut self, head: &str, with: &[Variable], body: impl FnOnce(&mut Self)) {
         let (scope, outer) = (self.variables.len(), self.context.clone());
         self.variables.extend_from_slice(with);
@@ -211,12 +211,12 @@ impl Generator {
         self.variables.push(Variable { name: name.to_string(), ty, access, is_approximate: false, is_common: false });
     }
 
-    /// Declares a name for what is the same for all of a workgroup.
+    /// Declares a variable that is uniform in a workgroup.
     pub(super) fn declare_common(&mut self, name: &str, ty: &Type) {
         self.variables.push(Variable::common(name, ty));
     }
 
-    /// A number type at random.
+    /// Returns a random number type.
     pub(super) fn number(&mut self) -> Scalar {
         let scalar =
             self.choose(&[Scalar::I32, Scalar::I32, Scalar::U32, Scalar::U32, Scalar::F32, Scalar::F32, Scalar::F16]);
@@ -231,13 +231,13 @@ impl Generator {
         if self.has_f16 && self.chance(40) { Scalar::F16 } else { Scalar::F32 }
     }
 
-    /// A type at random: numbers and vectors that buffers can hold.
+    /// Returns a random scalar or vector type that buffers can hold.
     pub(super) fn plain_type(&mut self) -> Type {
         let (scalar, width) = (self.number(), self.width());
         Type::wide(scalar, width)
     }
 
-    /// Any type at random that buffers can hold, up to some levels deep.
+    /// Returns a random type that buffers can hold, nested up to `depth` levels.
     pub(super) fn shared_type(&mut self, depth: usize) -> Type {
         match self.rng.below(10) {
             0 => {
@@ -256,7 +256,7 @@ impl Generator {
         }
     }
 
-    /// Any type at random for a variable of a function.
+    /// Returns a random type for a function variable.
     pub(super) fn any_type(&mut self) -> Type {
         match self.rng.below(20) {
             0..2 => Type::wide(Scalar::Bool, self.width()),
@@ -270,8 +270,8 @@ impl Generator {
         }
     }
 
-    /// A part of a variable that has the wanted type, and whether it is a part of a matrix. Indices are any expressions
-    /// where there is depth left for one, and may be out of bounds. The part has an address where that is asked for.
+    /// Returns a part of a variable that has the wanted type, and whether it is part of a matrix. Indices are arbitrary expressions
+    /// if there is depth left, and may be out of bounds. If `is_addressed`, the part has an address.
     pub(super) fn part(
         &mut self,
         depth: usize,
@@ -286,7 +286,7 @@ impl Generator {
         if fitting.is_empty() {
             return None;
         }
-        // The newest as often as all others: programs in which things depend on each other.
+        // Prefers recent variables half of the time, so that statements depend on each other.
         let recent = &fitting[fitting.len().saturating_sub(4)..];
         let index = if self.chance(50) { self.choose(recent) } else { self.choose(&fitting) };
         let Variable { name, ty, .. } = self.variables[index].clone();
@@ -303,7 +303,7 @@ impl Generator {
     ) -> (String, bool) {
         let (mut path, mut ty, mut in_matrix) = (path, ty, false);
         while ty != *wanted {
-            // What a pointer leads to has its parts without `*` as well.
+            // Parts of a pointee can be accessed without `*`.
             if self.chance(30)
                 && let Some(pointer) = path.strip_prefix("(*").and_then(|path| path.strip_suffix(')'))
             {
@@ -325,7 +325,7 @@ impl Generator {
         (path, in_matrix)
     }
 
-    /// An index below a length; beyond it at times. Both devices then take the last element, to read and to write.
+    /// Returns an index below a length, sometimes out of bounds. Both devices clamp it to the last element, for reads and writes.
     pub(super) fn index(&mut self, len: usize, depth: usize) -> String {
         if depth == 0 || self.chance(25) {
             return self.rng.below(len).to_string();

@@ -1,15 +1,15 @@
-//! Which shapes programs with barriers have, read from their text: a test asks for each of them.
+//! Finds the shapes of programs with barriers in their text. A test requires each of them.
 
 use std::collections::BTreeSet;
 
 /// A statement or the head of a block.
 struct Line<'a> {
     text: &'a str,
-    /// The blocks around it, as the numbers of the lines that begin them; the function is the first.
+    /// The enclosing blocks, as the indices of their first lines; the function is the first.
     around: Vec<usize>,
 }
 
-/// The shapes that tests ask for.
+/// The shapes that tests require.
 pub(super) const SHAPES: [&str; 21] = [
     "a result decides an if",
     "a result decides a switch",
@@ -34,7 +34,7 @@ pub(super) const SHAPES: [&str; 21] = [
     "two calls of one function",
 ];
 
-/// The shapes that a program has.
+/// Returns the shapes of a program.
 pub(super) fn shapes_of(program: &str) -> BTreeSet<&'static str> {
     let (mut shapes, mut body) = (BTreeSet::new(), Vec::new());
     for line in program.lines() {
@@ -65,12 +65,12 @@ fn read<'a>(texts: &[&'a str]) -> Vec<Line<'a>> {
     lines
 }
 
-/// Whether invocations wait for each other in the line.
+/// Returns whether the line has a barrier.
 fn waits(line: &Line<'_>) -> bool {
     line.text.contains("Barrier();") || line.text.contains("workgroupUniformLoad") || calls(line)
 }
 
-/// Whether it calls a function with barriers.
+/// Returns whether the line calls a function with barriers.
 fn calls(line: &Line<'_>) -> bool {
     line.text.contains("together") && !line.text.starts_with("fn ")
 }
@@ -79,7 +79,7 @@ fn is_loop(line: &Line<'_>) -> bool {
     ["for ", "while ", "loop "].iter().any(|head| line.text.starts_with(head))
 }
 
-/// The names that a text has.
+/// Iterates over the names in a text.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
@@ -128,7 +128,7 @@ fn of_function(lines: &[Line<'_>], shapes: &mut BTreeSet<&'static str>) {
             }
         }
         let leaves = text == "break;" || text == "continue;";
-        // What an invocation does for itself is in a loop without barriers.
+        // Jumps of single invocations are in loops without barriers.
         let inner = line.around.iter().rev().find(|begin| is_loop(&lines[**begin]));
         if leaves && inner.is_some_and(|begin| lines.iter().any(|other| other.around.contains(begin) && waits(other))) {
             shapes.insert("all leave a loop between barriers");
@@ -137,7 +137,7 @@ fn of_function(lines: &[Line<'_>], shapes: &mut BTreeSet<&'static str>) {
     }
 }
 
-/// What decides about a branch or loop.
+/// Finds what a branch or loop depends on.
 fn of_control(text: &str, is_call: bool, is_kept: bool, shapes: &mut BTreeSet<&'static str>) {
     let heads = [
         ("if ", "a result decides an if"),
@@ -159,7 +159,7 @@ fn of_control(text: &str, is_call: bool, is_kept: bool, shapes: &mut BTreeSet<&'
     }
 }
 
-/// A pointer that is used behind a barrier which comes behind it.
+/// Finds a pointer that is created before a barrier and used after it.
 fn of_pointer(lines: &[Line<'_>], at: usize, shapes: &mut BTreeSet<&'static str>) {
     let Some((name, target)) = lines[at].text.strip_prefix("let ").and_then(|rest| rest.split_once(" = &")) else {
         return;

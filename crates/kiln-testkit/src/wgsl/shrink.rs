@@ -1,17 +1,17 @@
-//! Smaller programs that still show a difference.
+//! Minimization of programs that show a difference.
 
-/// A line that stays while what is around it does: without it, a loop might not end, or a result not be determined.
+/// Marks a line that stays as long as its block: without it, a loop might not end, or a result not be deterministic.
 const KEPT: &str = "// keep";
 
-/// Drops lines and blocks of a program while `is_bad` says that what is left still is what is searched for. Programs
-/// have a statement on each line, blocks begin with a line that ends in `{` and end with one that begins with `}`.
+/// Removes lines and blocks of a program while `is_bad` returns true for the rest. Programs have one statement per line;
+/// blocks begin with a line that ends in `{` and end with one that begins with `}`.
 pub fn shrink(text: &str, mut is_bad: impl FnMut(&str) -> bool) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     let mut before = usize::MAX;
     while lines.join("\n").len() < before {
         before = lines.join("\n").len();
         let mut at = lines.len();
-        // From the end: what is used comes before what uses it.
+        // From the end, so that uses are removed before declarations.
         while at > 0 {
             at -= 1;
             while let Some(smaller) = candidates(&lines, at).into_iter().find(|smaller| is_bad(&smaller.join("\n"))) {
@@ -23,7 +23,7 @@ pub fn shrink(text: &str, mut is_bad: impl FnMut(&str) -> bool) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Programs that are smaller by something at a line: without a statement, a block, or only the braces of a block, or with
+/// Returns programs that are smaller at a line: without a statement, a block, or only the braces of a block, or with
 /// an argument in place of a call.
 fn candidates(lines: &[String], at: usize) -> Vec<Vec<String>> {
     let line = lines[at].trim();
@@ -32,7 +32,7 @@ fn candidates(lines: &[String], at: usize) -> Vec<Vec<String>> {
     let is_kept = line.ends_with(KEPT) || line.starts_with("continuing");
     match (line.starts_with('}'), line.ends_with('{')) {
         _ if line.starts_with("//:") => return smaller,
-        // What else happens; the brace that ends it ends the rest.
+        // An `else` branch. Its closing brace then ends the `if`.
         (true, true) => smaller.extend(block_end(lines, at).map(|end| without(at, end))),
         (true, false) => {}
         (false, true) if !is_kept => {
@@ -55,15 +55,15 @@ fn candidates(lines: &[String], at: usize) -> Vec<Vec<String>> {
     smaller
 }
 
-/// The line with an argument of a call instead of the call, in every way. What keeps floats in range stays, and what takes
-/// the place of lanes beyond the ends of a subgroup.
+/// Returns the line with each call replaced by each of its arguments. Calls that keep floats in range stay, and so do those that
+/// replace lanes beyond the ends of a subgroup.
 fn simpler(line: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for (open, _) in line.match_indices('(') {
         let is_of_name = |letter: char| letter.is_alphanumeric() || "_<>".contains(letter);
         let begin = line[..open].trim_end_matches(is_of_name).len();
         let (name, mut depth, mut from) = (&line[begin..open], 0, open + 1);
-        // The arguments of a function with barriers are not the same for all, where its result is.
+        // The result of a function with barriers may be uniform where its arguments are not.
         if name.is_empty() || name.starts_with('q') || name == "clamp" || name.starts_with("together") {
             continue;
         }
@@ -87,7 +87,7 @@ fn simpler(line: &str) -> Vec<String> {
     lines
 }
 
-/// The line that ends the block which begins at a line: with all that follows an `if`.
+/// Returns the line that ends the block that begins at a line, including the `else` branches of an `if`.
 fn block_end(lines: &[String], begin: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, line) in lines.iter().enumerate().skip(begin) {

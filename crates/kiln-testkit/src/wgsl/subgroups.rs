@@ -1,4 +1,4 @@
-//! Operations of subgroups of eight invocations, all of which take part. `lane` is the place of an invocation in its own.
+//! Operations of subgroups of eight invocations, all of which are active. `lane` is the index of an invocation in its subgroup.
 
 use super::program::terms_of;
 use super::scope::{Access, Generator};
@@ -6,7 +6,7 @@ use super::types::{Scalar, Type};
 use Scalar::{Bool, F32, I32, U32};
 
 impl Generator {
-    /// An operation of a subgroup; in a branch at times, which all of a subgroup take or none.
+    /// Generates a subgroup operation, sometimes in a branch that is uniform in the subgroup.
     pub(super) fn subgroup(&mut self) {
         if self.chance(15) {
             let condition = self.dynamic(&Type::Scalar(Bool), 2);
@@ -33,12 +33,12 @@ impl Generator {
         self.line(format!("let {name} = {text};"));
         let mut terms = Vec::new();
         terms_of(&name, &ty, &mut terms);
-        // Seen even where nothing else is made of it, and by whom it was got.
+        // Makes the result observable even if nothing uses it, together with the invocation that got it.
         self.line(format!("atomicAdd(&sum_u[0], ({}) * (me + 1u));", terms.join(" * 7u + ")));
         self.declare(&name, ty, Access::Read);
     }
 
-    /// A value that is not the same for all of a subgroup, mostly.
+    /// Returns a value that mostly varies within a subgroup.
     fn varied(&mut self, ty: &Type) -> String {
         let value = self.stored(ty, 2);
         if self.chance(30) {
@@ -48,7 +48,7 @@ impl Generator {
         format!("select({value}, {other}, (lane & {}u) == 0u)", 1 << self.rng.below(3))
     }
 
-    /// What all have, together.
+    /// Returns a reduction or scan over the subgroup.
     fn collected(&mut self) -> (Type, String) {
         const SUMS: [&str; 6] = ["Add", "Mul", "ExclusiveAdd", "InclusiveAdd", "ExclusiveMul", "InclusiveMul"];
         let width = self.choose(&[1, 1, 1, 2, 3, 4]);
@@ -63,10 +63,10 @@ impl Generator {
         (ty, format!("subgroup{operation}({value})"))
     }
 
-    /// What another one has.
+    /// Returns a value of another invocation.
     fn gathered(&mut self) -> (Type, String) {
         if self.chance(10) {
-            // Of integers: LLVM ends the process ("cannot select") for some floats of lavapipe.
+            // Integers only: on some floats LLVM aborts the process in lavapipe ("cannot select").
             let ty = Type::wide(self.choose(&[I32, U32]), 1 + self.rng.below(4));
             let value = self.varied(&ty);
             return (ty, format!("subgroupBroadcastFirst({value})"));
@@ -76,7 +76,7 @@ impl Generator {
         let text = match self.rng.below(9) {
             0 | 1 => format!("subgroupBroadcast({value}, {by}u)"),
             2 => format!("subgroupShuffleXor({value}, {by}u)"),
-            // Beyond the ends of the subgroup is nothing that WGSL knows.
+            // WGSL does not define reads beyond the ends of the subgroup.
             3 => format!("select({ty}(), subgroupShuffleUp({value}, {by}u), lane >= {by}u)"),
             4 => format!("select({ty}(), subgroupShuffleDown({value}, {by}u), lane + {by}u < 8u)"),
             5 => format!("quadBroadcast({value}, {}u)", by % 4),

@@ -1,42 +1,42 @@
-//! Functions in which invocations wait for each other, and their calls. All of a workgroup call them and leave them at once, or each for
-//! itself where nobody waits any more.
+//! Functions with barriers, and their calls. A whole workgroup calls and leaves them at once; after the last barrier, invocations may return
+//! independently.
 
 use super::scope::{Access, Context, Exits, Generator, MAX_COST, Return, Space, Variable};
 use super::types::{Scalar, Type};
 use Scalar::U32;
 
-/// How many of these functions may be inside of each other.
+/// Maximum nesting depth of functions with barriers.
 const MAX_LEVELS: usize = 2;
-/// The least that is left for a function to run.
+/// Minimum budget for a new function.
 const MIN_COST: usize = 40;
 
-/// What a parameter takes.
+/// A parameter.
 #[derive(Clone, Debug)]
 enum Taken {
     Own(Type),
-    /// What is the same for all, by which the workgroup goes.
+    /// A uniform value, which control flow may depend on.
     Common(Type),
     Pointer(Type, Space),
 }
 
-/// A function in which invocations wait for each other.
+/// A function with barriers.
 #[derive(Clone, Debug)]
 pub(super) struct Together {
     name: String,
-    /// Its parameters behind those that say who the invocation is.
+    /// Its parameters after those that identify the invocation.
     parameters: Vec<Taken>,
     result: Type,
-    /// Whether all get the same result.
+    /// Whether the result is uniform.
     is_common: bool,
-    /// Whether some may still read what others wrote when it ends.
+    /// Whether some invocations may still read what others wrote when it ends.
     is_open: bool,
-    /// How many of these functions are inside of each other, with it.
+    /// Nesting depth of functions with barriers, including this one.
     height: usize,
     cost: usize,
 }
 
 impl Generator {
-    /// Calls of a function in which invocations wait for each other.
+    /// Generates calls of a function with barriers.
     pub(super) fn together(&mut self) {
         let callable = self.callable();
         let can_make = self.context.level < MAX_LEVELS && self.budget() > MIN_COST;
@@ -66,7 +66,7 @@ impl Generator {
         }
     }
 
-    /// A branch or loop that the result of a function decides.
+    /// Generates a branch or loop that depends on the result of a function.
     fn go_by(&mut self, function: &Together) {
         let has_room = self.context.loops < 2 && self.budget() > 4 * function.cost;
         if function.is_open || self.chance(25) {
@@ -74,7 +74,7 @@ impl Generator {
             return if has_room && self.chance(50) { self.common_loop(None) } else { self.common_branch(None) };
         }
         let is_loop = has_room && self.chance(40);
-        // In each round of a loop, and once more.
+        // The condition is evaluated in each iteration, and once more.
         self.context.rounds *= if is_loop { 4 } else { 1 };
         let call = self.call_text(function);
         self.context.rounds /= if is_loop { 4 } else { 1 };
@@ -82,7 +82,7 @@ impl Generator {
         if is_loop { self.common_loop(Some(&decision)) } else { self.common_branch(Some(decision)) }
     }
 
-    /// What a function may cost that is called here.
+    /// Returns the maximum cost of a function that is called here.
     fn budget(&self) -> usize {
         MAX_COST.saturating_sub(self.cost) / self.context.rounds
     }
@@ -93,7 +93,7 @@ impl Generator {
         self.together.iter().filter(is_callable).cloned().collect()
     }
 
-    /// A call as a value that is the same for all, if there is a function for it.
+    /// Returns a call as a uniform value, if there is a function for it.
     pub(super) fn common_call(&mut self, ty: &Type) -> Option<String> {
         let mut functions = self.callable();
         functions.retain(|function| function.is_common && !function.is_open && function.result == *ty);
@@ -119,7 +119,7 @@ impl Generator {
     }
 
     fn call_text(&mut self, function: &Together) -> String {
-        // Paid before the arguments are made, which may be calls too.
+        // Charged before the arguments are generated, which may be calls too.
         self.cost += function.cost * self.context.rounds;
         self.height = self.height.max(function.height);
         let mut arguments: Vec<String> = self.who().into_iter().map(|(name, _)| name.to_string()).collect();
@@ -137,7 +137,7 @@ impl Generator {
         format!("{}({})", function.name, arguments.join(", "))
     }
 
-    /// What says who an invocation is.
+    /// Returns the parameters that identify an invocation.
     fn who(&self) -> Vec<(&'static str, Type)> {
         let mut known = vec![("lid", Type::Scalar(U32)), ("me", Type::Scalar(U32)), ("group", Type::Vector(U32, 3))];
         if self.has_subgroups {
@@ -159,7 +159,7 @@ impl Generator {
         parameters
     }
 
-    /// A new function in which invocations wait for each other.
+    /// Generates a function with barriers.
     fn together_function(&mut self) -> Together {
         let (name, is_common, is_open) = (self.name("together"), self.chance(55), self.chance(25));
         let result = match self.rng.below(4) {
@@ -193,7 +193,7 @@ impl Generator {
         function
     }
 
-    /// The text of a function beside what is in the making. How high it is, and what it costs.
+    /// Generates a function apart from the current one. Returns its nesting depth and its cost.
     fn apart(
         &mut self,
         head: &str,
@@ -206,10 +206,10 @@ impl Generator {
         let exits = Exits { result: Some(result), ..Exits::default() };
         let inside = Context { rounds: 1, level: self.context.level + 1, exits, ..Context::default() };
         let context = std::mem::replace(&mut self.context, inside);
-        // What is left is what statements look at.
+        // Statements compare `cost` with `MAX_COST`, so this leaves them the budget.
         let begin = MAX_COST - budget;
         let (cost, height) = (std::mem::replace(&mut self.cost, begin), std::mem::take(&mut self.height));
-        // The element of a buffer that only this invocation knows is known by name.
+        // The buffer element of this invocation is accessed by name.
         self.variables.extend(outer.iter().filter(|variable| variable.name == "own[me]").cloned());
         self.block(head, locals, body);
         self.items.extend(std::mem::replace(&mut self.lines, lines));
@@ -248,7 +248,7 @@ impl Generator {
             let value = self.common_of(result, 2);
             return self.line(format!("return {value}; // keep"));
         }
-        // From here on no invocation waits for another, and each may go when it likes.
+        // From here on there are no barriers, and invocations may return independently.
         self.context.result = Some(Some(result.clone()));
         if self.chance(50) {
             self.jump();

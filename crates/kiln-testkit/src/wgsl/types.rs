@@ -1,4 +1,4 @@
-//! The types of generated programs, and how memory holds them.
+//! The types of generated programs, and their memory layout.
 
 use std::fmt;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ impl Scalar {
         matches!(self, Self::F32 | Self::F16)
     }
 
-    /// Its letter in the pattern of a binding, and its bytes.
+    /// Returns its letter in the pattern of a binding, and its size in bytes.
     fn letter(self) -> (char, usize) {
         match self {
             Self::I32 => ('i', 4),
@@ -41,12 +41,12 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// A type of WGSL.
+/// A WGSL type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
     Scalar(Scalar),
     Vector(Scalar, usize),
-    /// Of floats; columns, then rows.
+    /// A matrix of floats; columns, then rows.
     Matrix(Scalar, usize, usize),
     Array(Rc<Type>, usize),
     Struct(Rc<Struct>),
@@ -57,12 +57,12 @@ pub(super) enum Type {
 pub(super) struct Struct {
     pub(super) name: String,
     pub(super) members: Vec<Type>,
-    /// What is asked for beyond the alignment and the bytes of each member, at least: 0 where nothing is.
+    /// The `@align` and `@size` attributes of each member; 0 for none.
     pub(super) attributes: Vec<(usize, usize)>,
 }
 
 impl Struct {
-    /// As WGSL declares it.
+    /// Renders the WGSL declaration.
     pub(super) fn declaration(&self) -> String {
         let texts = self.members.iter().zip(&self.attributes).enumerate().map(|(number, (ty, (align, size)))| {
             let align = if *align > 0 { format!("@align({align}) ") } else { String::new() };
@@ -74,7 +74,7 @@ impl Struct {
 }
 
 impl Type {
-    /// A vector, or a scalar where its width is 1.
+    /// Returns a vector type, or a scalar type if the width is 1.
     pub(super) fn wide(scalar: Scalar, width: usize) -> Self {
         if width == 1 { Self::Scalar(scalar) } else { Self::Vector(scalar, width) }
     }
@@ -83,7 +83,7 @@ impl Type {
         Self::Array(Rc::new(of), len)
     }
 
-    /// The direct parts of a value and the projection that reaches each of them.
+    /// Returns the direct parts of a value and the projection that reaches each of them.
     pub(super) fn inner(&self) -> Vec<(Projection, Type)> {
         match self {
             Self::Scalar(_) => Vec::new(),
@@ -96,18 +96,18 @@ impl Type {
         }
     }
 
-    /// A struct without attributes.
+    /// Creates a struct without attributes.
     pub(super) fn structure(name: impl Into<String>, members: Vec<Self>) -> Self {
         let attributes = vec![(0, 0); members.len()];
         Self::Struct(Rc::new(Struct { name: name.into(), members, attributes }))
     }
 
-    /// Whether it is `wanted` or has one inside; one that has an address, where that is asked for.
+    /// Returns whether it is `wanted` or contains one; one with an address if `is_addressed`.
     pub(super) fn contains(&self, wanted: &Self, is_addressed: bool) -> bool {
         self == wanted || self.projections_to(wanted, is_addressed).next().is_some()
     }
 
-    /// The projections that lead on to `wanted`. Components of vectors have no address.
+    /// Returns the projections that lead to `wanted`. Components of vectors have no address.
     pub(super) fn projections_to(&self, wanted: &Self, is_addressed: bool) -> impl Iterator<Item = (Projection, Self)> {
         let inner = if is_addressed && matches!(self, Self::Vector(..)) { Vec::new() } else { self.inner() };
         inner.into_iter().filter(move |(_, inner)| inner.contains(wanted, is_addressed))
@@ -135,7 +135,7 @@ impl Type {
         memory.bytes
     }
 
-    /// How a buffer holds it, as letters of a [pattern](super::Binding::pattern), with what pads it to its alignment.
+    /// Returns its memory layout as letters of a [pattern](super::Binding::pattern), padded to its alignment.
     pub(super) fn pattern(&self) -> String {
         let mut memory = Memory::default();
         self.place(&mut memory);
@@ -187,7 +187,7 @@ impl fmt::Display for Type {
 pub(super) enum Projection {
     /// An index below this.
     Index(usize),
-    /// The member with this number.
+    /// The member with this index.
     Member(usize),
 }
 

@@ -1,24 +1,24 @@
-//! Accesses to arrays that a compiler could prove in bounds, or nearly: in loops that count up to about their length, and
-//! behind comparisons with about their length.
+//! Array accesses that a compiler could prove in bounds, or nearly: in loops that count up to about the length, and after comparisons
+//! with about the length.
 
 use super::program::INPUT_LEN;
 use super::scope::{Access, Generator, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{I32, U32};
 
-/// Something that has elements.
+/// An array or vector.
 #[derive(Clone)]
 pub(super) struct Sequence {
     pub(super) path: String,
     pub(super) element: Type,
     pub(super) len: usize,
     pub(super) can_write: bool,
-    /// Otherwise a vector, whose components have no address.
+    /// Whether it is an array. Components of a vector have no address.
     pub(super) is_array: bool,
 }
 
 impl Generator {
-    /// The counter of a loop as an index, or what is near.
+    /// Returns the counter of a loop as an index, or an expression close to it.
     pub(super) fn counted_index(&mut self, len: usize) -> Option<String> {
         let counters: Vec<(String, Scalar)> = (self.variables.iter())
             .filter_map(|variable| match variable.ty {
@@ -38,7 +38,7 @@ impl Generator {
         Some(near)
     }
 
-    /// An index that is computed from another one by little.
+    /// Returns an index that is derived from another one.
     fn near(&mut self, index: &str, scalar: Scalar, len: usize) -> String {
         let s = suffix(scalar);
         let (last, small) = (len - 1, 1 + self.rng.below(3));
@@ -82,7 +82,7 @@ impl Generator {
         found
     }
 
-    /// A number that is about a length, and the same for all invocations.
+    /// Returns a uniform number that is about the length.
     fn about(&mut self, sequence: &Sequence) -> String {
         let len = sequence.len;
         match self.rng.below(9) {
@@ -96,7 +96,7 @@ impl Generator {
         }
     }
 
-    /// A loop over the end of an array, or a little further.
+    /// Generates a loop over the end of an array, or a little further.
     pub(super) fn walk(&mut self, depth: usize) {
         let sequences = self.sequences();
         if sequences.is_empty() {
@@ -125,7 +125,7 @@ impl Generator {
         });
     }
 
-    /// An access behind a comparison of its index.
+    /// Generates an access after a comparison of its index.
     pub(super) fn guarded(&mut self, depth: usize) {
         let sequences = self.sequences();
         if sequences.is_empty() {
@@ -154,7 +154,7 @@ impl Generator {
             this.line(format!("var {name} = {value};"));
             this.declare(&name, Type::Scalar(scalar), Access::Read);
             if let (Some(jump), true) = (this.context.can_break.then_some("break;"), this.chance(50)) {
-                // Who is beyond leaves.
+                // Invocations with an index out of bounds leave.
                 let jump = if this.context.can_continue && this.chance(50) { "continue;" } else { jump };
                 this.block(&format!("if (!({condition}))"), &[], |this| this.line(jump));
                 this.touch(&sequence, &name, scalar);
@@ -186,7 +186,7 @@ impl Generator {
             self.line(format!("let {name} = {path}[{place}];"));
             self.declare(&name, element.clone(), Access::Read);
         }
-        // What is read is gone with the block, unless something is made of it.
+        // Uses the element before it goes out of scope.
         self.assignment();
     }
 }
