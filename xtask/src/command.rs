@@ -1,10 +1,10 @@
-//! One command of a task: shown before it runs in a form a person can repeat, and timed.
+//! A command of a task, printed in a repeatable form before it runs, and timed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// A command with a name, to run in the repository root.
+/// A named command that runs in the repository root.
 #[derive(Debug, Clone)]
 pub(crate) struct NamedCommand {
     name: String,
@@ -15,7 +15,7 @@ pub(crate) struct NamedCommand {
 }
 
 impl NamedCommand {
-    /// A command of any program.
+    /// Creates a command of any program.
     pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Self {
         Self {
             name: name.to_string(),
@@ -26,7 +26,7 @@ impl NamedCommand {
         }
     }
 
-    /// A command of the cargo that runs this program.
+    /// Creates a command of the cargo that runs this program.
     pub(crate) fn cargo(name: &str, args: &[&str]) -> Self {
         Self::new(name, "cargo", args)
     }
@@ -37,27 +37,27 @@ impl NamedCommand {
         self
     }
 
-    /// Adds an environment variable; it is shown as part of the command.
+    /// Adds an environment variable, which is printed as part of the command.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_string(), value.to_string()));
         self
     }
 
-    /// Hides an inherited variable from the command. It is not shown: use it only for what
-    /// `cargo run` sets and a person's shell does not have.
+    /// Removes an inherited variable from the command's environment. This is not printed: use it only for variables that
+    /// `cargo run` sets and a user's shell does not have.
     pub(crate) fn env_remove(mut self, name: &'static str) -> Self {
         self.env_removed.push(name);
         self
     }
 
-    /// The command as one would type it into a shell in the repository root.
+    /// Returns the command as typed into a shell in the repository root.
     pub(crate) fn command_line(&self) -> String {
         let env = self.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
         let words = std::iter::once(&self.program).chain(&self.args);
         env.chain(words.map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
     }
 
-    /// Shows the command, runs it to its end and reports its time.
+    /// Prints the command, runs it to completion and reports its time.
     pub(crate) fn run(&self, root: &Path) -> Result<(), String> {
         timed(&self.name, &self.command_line(), || {
             let status = self.command(root).status();
@@ -69,7 +69,7 @@ impl NamedCommand {
         })
     }
 
-    /// Runs the command without showing it and returns what it writes to standard output.
+    /// Runs the command without printing it and returns its standard output.
     pub(crate) fn output(&self, root: &Path) -> Result<String, String> {
         let line = self.command_line();
         let output = self
@@ -83,7 +83,7 @@ impl NamedCommand {
         String::from_utf8(output.stdout).map_err(|err| format!("`{line}`: expected UTF-8, found: {err}"))
     }
 
-    /// Like [`output`](Self::output) for a question whose failure is an answer: `None`, and nothing shown.
+    /// Like [`output`](Self::output), but returns `None` on failure and prints nothing.
     pub(crate) fn quiet_output(&self, root: &Path) -> Option<String> {
         let output = self.command(root).output().ok()?;
         if !output.status.success() {
@@ -93,7 +93,7 @@ impl NamedCommand {
     }
 
     fn command(&self, root: &Path) -> Command {
-        // The real path of cargo, so that a toolchain override of the outer call holds here too.
+        // The real path of cargo, so that a toolchain override of the outer call applies here too.
         let mut command = match std::env::var_os("CARGO") {
             Some(cargo) if self.program == "cargo" => Command::new(cargo),
             _ => Command::new(&self.program),
@@ -110,8 +110,8 @@ impl NamedCommand {
     }
 }
 
-/// Shows what is about to run, runs it, and reports its time; an error gets the command's name and
-/// the line to repeat it.
+/// Prints what is about to run, runs it, and reports its time. Adds the command's name and the line to repeat it to an
+/// error.
 pub(crate) fn timed(name: &str, command_line: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("==> {name}: {command_line}");
     let start = Instant::now();
@@ -128,7 +128,7 @@ pub(crate) fn timed(name: &str, command_line: &str, work: impl FnOnce() -> Resul
     }
 }
 
-/// Quotes a word for a POSIX shell if it needs it.
+/// Quotes a word for a POSIX shell if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -1,7 +1,7 @@
-//! What events cost on small ops: Kiln without them, with them off, and with them on, in three processes that take turns.
+//! Measures the overhead of events on small ops: Kiln built without events, with events off, and with events on, in three interleaved processes.
 //!
-//! Each process is `kiln bench --serve`. In every round each gives one sample, in random order; what is told is the ratio within rounds,
-//! with the interval that holds its median 95 times of 100. Outputs are checked by each form, and are the same to the byte.
+//! Each process is `kiln bench --serve`. In every round each gives one sample, in random order. The result is the median of the per-round
+//! ratios with its 95 % confidence interval. Each build checks its outputs, which are identical to the byte.
 
 use crate::command::NamedCommand;
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const WORKS: [&str; 2] = ["tiny-chain", "tiny-independent"];
 const ROUNDS: usize = 300;
-/// Rounds before those that count.
+/// Warm-up rounds, which are discarded.
 const WARM_UP: usize = 20;
 
-/// Runs in a sample.
+/// Runs per sample.
 const RUNS: u32 = 4;
 
-/// Builds both forms, or takes those that the last call built, and compares.
+/// Builds both variants, or reuses those of the last call, and compares them.
 pub(crate) fn run(root: &Path, with_build: bool) -> Result<(), String> {
     let build = ["build", "--release", "--package", "kiln-command"];
     let folder = root.join("target/events-cost");
@@ -46,7 +46,7 @@ pub(crate) fn run(root: &Path, with_build: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets the program check its own output against the reference.
+/// Lets the program check its output against the reference.
 fn check(program: &Path, work: &str) -> Result<(), String> {
     let output = Command::new(program).args(["bench", work, "--quick"]).env_remove("KILN_EVENTS").output();
     let output = output.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
@@ -97,9 +97,10 @@ fn compare(work: &str, without: &Path, with: &Path, events: &Path) -> Result<(),
     Ok(())
 }
 
-/// The median, between the bounds of the interval that holds that of the whole population 95 times of 100.
+/// Returns the median and the bounds of its 95 % confidence interval: lower bound, median, upper bound.
 fn middle(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
+    // 1.96·√n / 2 ranks to each side, the normal approximation to the binomial.
     let (half, reach) = (values.len() / 2, (0.98 * (values.len() as f64).sqrt()).ceil() as usize);
     let last = values.len().saturating_sub(1);
     [half.saturating_sub(reach), half.min(last), (half + reach).min(last)].map(|place| values[place])
@@ -138,7 +139,7 @@ impl Server {
         }
     }
 
-    /// Nanoseconds of one run. One before brings the data back into the caches, which the others had for themselves.
+    /// Returns the nanoseconds of one run. A run before it reloads the data into the caches, which the other processes have evicted.
     fn sample(&mut self) -> Result<f64, String> {
         self.ask(&json!({ "do": "sample", "runs": 1 }))?;
         let answer = self.ask(&json!({ "do": "sample", "runs": RUNS }))?;

@@ -5,11 +5,9 @@ use std::path::Path;
 use crate::command::NamedCommand;
 use crate::suite;
 
-/// Runs the tests so that they rewrite their golden files, then tells which files differ from
-/// the last commit.
+/// Runs the tests so that they rewrite their golden files, then prints the files that differ from the last commit.
 pub(crate) fn bless(root: &Path, packages: &[String]) -> Result<(), String> {
-    // Without INSTA_FORCE_PASS a test stops at its first golden file that differs, and the ones
-    // behind it stay old.
+    // Without INSTA_FORCE_PASS a test stops at its first differing golden file and leaves the following ones stale.
     let tests =
         suite::workspace_tests("bless", packages).env("INSTA_UPDATE", "always").env("INSTA_FORCE_PASS", "1").run(root);
     let args = ["status", "--porcelain", "--untracked-files=all", "--", "*.snap"];

@@ -1,21 +1,21 @@
 //! Type-checks the workspace for macOS without a Mac.
 //!
-//! A released toolchain has no standard library for macOS on Linux, and no sources to build one
+//! A released Linux toolchain has no standard library for macOS, and no sources to build one
 //! from. Debian's `-web` packages (the toolchain it builds browsers with) have both a recent
 //! compiler and the sources of its standard library; `RUSTC_BOOTSTRAP` lets it use `-Zbuild-std`.
-//! The few crates the standard library itself depends on come from the registry, like any other
+//! The few crates that the standard library itself depends on come from the registry, like any other
 //! dependency. Nothing is linked, so no Apple SDK is needed. A dependency that compiles C for the
-//! target does need one, and fails here: switch its C parts off by a feature.
+//! target does need one and fails here: disable its C parts by a feature.
 
 use std::path::Path;
 
 use crate::command::NamedCommand;
 
 const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
-/// The Rust that the workspace wants.
+/// Minimum Rust version of the workspace.
 const WANTED: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// Runs the check; installs the packages it needs if it can.
+/// Runs the check; installs the required packages if possible.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     if cfg!(target_os = "macos") {
         return NamedCommand::cargo("macos", &["check", "--workspace"]).run(root);
@@ -27,8 +27,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 }
 
 fn cross_check(cargo: &str, rustc: &str) -> NamedCommand {
-    // The dev profile optimises dependencies, and the standard library counts as one. Nothing
-    // runs here, so no optimisation and no debug information: it takes half the time.
+    // The dev profile optimises dependencies, including the standard library. Nothing runs here, so
+    // disabling optimisation and debug information halves the time.
     let args = [
         "check",
         "-Zbuild-std",
@@ -54,7 +54,7 @@ fn cross_check(cargo: &str, rustc: &str) -> NamedCommand {
         .env_remove("RUSTUP_TOOLCHAIN")
 }
 
-/// Installs the packages that are not there, or older than the Rust that the workspace wants.
+/// Installs packages that are missing or older than the Rust version of the workspace.
 fn install_missing(root: &Path) -> Result<(), String> {
     let missing = missing(root);
     if missing.is_empty() {
@@ -79,7 +79,7 @@ fn install_missing(root: &Path) -> Result<(), String> {
     install(root, &missing)
 }
 
-/// Package lists that are empty or old make the first attempt fail, or install a compiler that is too old; the second one has new lists.
+/// Installs packages. Empty or stale package lists make the first attempt fail or install an old compiler; the second one updates them first.
 fn install(root: &Path, packages: &[&str]) -> Result<(), String> {
     let mut args = vec!["install", "-y", "-qq", "-o=Dpkg::Use-Pty=0", "--no-install-recommends"];
     args.extend(packages);
@@ -107,14 +107,14 @@ fn apt_get(name: &str, args: &[&str]) -> NamedCommand {
     NamedCommand::new(name, "apt-get", args).env("DEBIAN_FRONTEND", "noninteractive")
 }
 
-/// The version of a package that is installed.
+/// Returns the installed version of a package.
 fn installed(root: &Path, package: &str) -> Option<String> {
     let args = ["-W", "-f", "${db:Status-Status} ${Version}", package];
     let found = NamedCommand::new("package", "dpkg-query", &args).quiet_output(root)?;
     found.strip_prefix("installed ").map(str::to_string)
 }
 
-/// Whether a package, `1.96.0+dfsg1-1~deb12u2`, has at least this Rust, `1.95`.
+/// Returns whether a package version such as `1.96.0+dfsg1-1~deb12u2` has at least this Rust, such as `1.95`.
 fn is_new_enough(version: &str, wanted: &str) -> bool {
     let numbers = |text: &str| -> Vec<u32> {
         let digits = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.').next().unwrap_or_default();
@@ -127,7 +127,7 @@ fn answers(root: &Path, program: &str, args: &[&str]) -> bool {
     NamedCommand::new("probe", program, args).quiet_output(root).is_some()
 }
 
-/// Where a package put a program: another toolchain may come first in `PATH`.
+/// Returns the path of a program in a package, because another toolchain may come first in `PATH`.
 fn program(root: &Path, package: &str, name: &str) -> Result<String, String> {
     let listing = NamedCommand::new("package files", "dpkg", &["-L", package]).output(root)?;
     program_in(&listing, name)
@@ -135,7 +135,7 @@ fn program(root: &Path, package: &str, name: &str) -> Result<String, String> {
         .ok_or_else(|| format!("check-macos: expected a program `{name}` in the package {package}, found none"))
 }
 
-/// `cargo-web` also has a wrapper script for package builds below `share`, which is not cargo.
+/// Finds a program in a file listing. `cargo-web` also has a wrapper script for package builds below `share`, which is not cargo.
 fn program_in<'a>(listing: &'a str, name: &str) -> Option<&'a str> {
     listing.lines().filter(|path| !path.contains("/share/")).find(|path| path.ends_with(&format!("/bin/{name}")))
 }

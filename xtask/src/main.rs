@@ -1,10 +1,10 @@
 //! Repository automation: `cargo xtask <task>`.
 //!
-//! Owns what a compiler does not do for this repository: the order of the checks CI runs, the
-//! rules of `tidy`, the golden files, the packages, the macOS type check. Refuses to hold a list of crates:
+//! Owns what a compiler does not do for this repository: the order of the CI checks, the
+//! rules of `tidy`, the golden files, the packages, the macOS type check. Holds no list of crates:
 //! every task asks `cargo metadata` or the file system.
 //!
-//! Exit status: 0 done, 1 a check failed or could not run, 2 the command line was not understood.
+//! Exit status: 0 done, 1 a check failed or could not run, 2 invalid command line.
 
 #![expect(
     clippy::print_stdout,
@@ -65,7 +65,7 @@ fn run(task: &Task) -> Result<(), String> {
     }
 }
 
-/// Cheapest first: a slip in the format is told in a second, not after the tests.
+/// Runs the checks, cheapest first: a formatting error is reported in a second, not after the tests.
 fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     NamedCommand::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
     command::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
@@ -77,7 +77,7 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
             command.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
         }
     }
-    // Alone: tests of other members switch it on.
+    // Separate, because tests of other members enable the feature.
     let without_wgsl = ["clippy", "-p", "kiln", "-p", "kiln-cpu", "--no-default-features", "--all-targets"];
     NamedCommand::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
     NamedCommand::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
@@ -87,8 +87,8 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the packages of all crates that are published: cargo orders them, and lets each find those before it as if they were published.
-/// They are not built: the tests have built the same sources.
+/// Packages all published crates. Cargo orders them, and lets each resolve those before it as if they were published.
+/// They are not built, because the tests have built the same sources.
 fn package(root: &Path) -> Result<(), String> {
     let members = workspace::members(root)?;
     let published = members.iter().filter(|member| member.is_published).flat_map(|member| ["-p", &member.name]);
@@ -96,10 +96,10 @@ fn package(root: &Path) -> Result<(), String> {
     NamedCommand::cargo("package", &args).run(root)
 }
 
-/// Every claim on every device, with the program that the tests have built: ratios of one run mean the same in a debug build, against a
-/// baseline of such a build. Targets are for release builds on quiet machines, and fail nothing here.
+/// Runs every claim on every device with the program that the tests have built. Ratios within one run are comparable between debug builds, so
+/// the baseline is of a debug build. Targets are for release builds on quiet machines, and fail nothing here.
 fn validate(root: &Path) -> Result<(), String> {
-    // What the tests have built: `cargo build` would join other features, and build most of it once more.
+    // Reuses the test build: `cargo build` would unify other features and rebuild most of it.
     NamedCommand::cargo("build", &["test", "--workspace", "--no-run"]).run(root)?;
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string());
     let args = ["validate", "--quick", "--device", "all", "--fail-on", "regression"];

@@ -1,15 +1,15 @@
-//! The tests: those of the workspace with its doc tests; on request also those of crates without their default features on a CPU device
-//! without vector instructions, and the loom tests, which build most crates once more.
+//! The tests: those of the workspace with its doc tests; on request also the tests without default features on a scalar CPU device, and the
+//! loom tests, which rebuild most crates.
 
 use std::path::Path;
 
 use crate::command::NamedCommand;
 use crate::workspace::{self, Member};
 
-/// Random programs for each test of the WGSL compiler, where all tests run; a plain run has about half as many.
+/// Random programs per test of the WGSL compiler when all tests run; a plain run has about half as many.
 const FUZZ_CASES: &str = "60";
 
-/// Runs the tests of the packages named, or of the whole workspace if none is; `all` adds the other builds.
+/// Runs the tests of the named packages, or of the whole workspace if none is named; `all` adds the other builds.
 pub(crate) fn run(root: &Path, packages: &[String], all: bool) -> Result<(), String> {
     let tests = workspace_tests("tests", packages);
     if !all {
@@ -26,7 +26,7 @@ pub(crate) fn run(root: &Path, packages: &[String], all: bool) -> Result<(), Str
     bare_tests(members).map_or(Ok(()), |command| command.run(root))
 }
 
-/// A cargo command over the members that have default features, without these; none if no member has.
+/// Returns a cargo command over the members that have default features, with these disabled; `None` if no member has any.
 pub(crate) fn bare(name: &str, command: &[&str], members: &[Member]) -> Option<NamedCommand> {
     let members: Vec<&Member> = members.iter().filter(|member| member.has_default_features).collect();
     let packages = members.iter().flat_map(|member| ["-p", &member.name]);
@@ -34,7 +34,7 @@ pub(crate) fn bare(name: &str, command: &[&str], members: &[Member]) -> Option<N
     (!members.is_empty()).then(|| NamedCommand::cargo(name, &args))
 }
 
-/// `cargo test` over the packages named, or over the workspace.
+/// Returns `cargo test` over the named packages, or over the workspace.
 pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> NamedCommand {
     let mut args = vec!["test"];
     if packages.is_empty() {
@@ -46,20 +46,20 @@ pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> NamedCommand {
     NamedCommand::cargo(name, &args)
 }
 
-/// The tests without default features, and with the tensors on a CPU device without vector instructions: neither depends on the other, so
-/// that one run tests both. Crates that join features of others (the program, the claims) are left out: next to them the others would be less bare.
+/// Returns the tests without default features and with `KILN_SIMD=scalar`; the two are independent, so one run covers both. Crates that enable
+/// features of other members (the program, the claims) are left out, because cargo would unify those features into the whole build.
 fn bare_tests(mut members: Vec<Member>) -> Option<NamedCommand> {
     members.retain(|member| !member.joins_features);
     Some(bare("bare tests", &["test"], &members)?.env("KILN_SIMD", "scalar"))
 }
 
-/// The file system is the list: a crate has loom tests if it has `tests/loom.rs`.
+/// Returns whether a crate has loom tests: it has `tests/loom.rs`.
 fn has_loom_tests(root: &Path, member: &Member) -> bool {
     root.join(member.dir()).join("tests/loom.rs").is_file()
 }
 
-/// Loom explores many thousand interleavings, hence `--release`; `--cfg loom` rebuilds every
-/// dependency, hence a target directory of its own.
+/// Returns the loom tests. Loom explores many thousand interleavings, hence `--release`; `--cfg loom` rebuilds every
+/// dependency, hence a separate target directory.
 fn loom_tests(packages: &[&str]) -> NamedCommand {
     let (name, value) = loom_flags(std::env::var("CARGO_ENCODED_RUSTFLAGS").ok(), std::env::var("RUSTFLAGS").ok());
     let packages = packages.iter().flat_map(|package| ["-p", package]);
@@ -68,8 +68,8 @@ fn loom_tests(packages: &[&str]) -> NamedCommand {
     NamedCommand::cargo("loom", &args).env(name, &value)
 }
 
-/// Adds `--cfg loom` to the flags that are in force. Cargo ignores `RUSTFLAGS` when the encoded
-/// form is set: a loom test without the flag is empty, and would pass.
+/// Adds `--cfg loom` to the active flags. Cargo ignores `RUSTFLAGS` if the encoded form is set, and a loom test without the
+/// flag is empty and would pass.
 fn loom_flags(encoded: Option<String>, plain: Option<String>) -> (&'static str, String) {
     let join = |flags: String, separator: &str| {
         if flags.is_empty() {

@@ -1,6 +1,6 @@
 //! The command line: one task per call.
 
-/// Shown by `--help`, and after a command line that is not understood.
+/// Printed by `--help`, and after an invalid command line.
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask <task> [flags]
 
@@ -16,7 +16,7 @@ tasks:
   events-cost [--no-build]   cost of events on small ops: compiled out, off, on; builds for release first
   help                       this text";
 
-/// What one call of `cargo xtask` does.
+/// A task of `cargo xtask`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Help,
@@ -31,7 +31,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// Reads the arguments that follow `cargo xtask`.
+    /// Parses the arguments after `cargo xtask`.
     pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
         if args.iter().any(|arg| arg == "--help" || arg == "-h") {
             return Ok(Task::Help);

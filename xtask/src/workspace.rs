@@ -1,4 +1,4 @@
-//! The members of the workspace, as `cargo metadata` tells them.
+//! The workspace members, from `cargo metadata`.
 
 use std::path::Path;
 
@@ -13,30 +13,30 @@ pub(crate) struct Member {
     /// Relative to the repository root, with `/` on every system.
     pub(crate) manifest: String,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Whether it has features that are on by default, and so a second form without them.
+    /// Whether it has default features, and so a second build without them.
     pub(crate) has_default_features: bool,
-    /// Whether it switches features of other members on. Beside it, cargo builds them so for everybody.
+    /// Whether it enables features of other members. Cargo unifies those into every build that includes it.
     pub(crate) joins_features: bool,
-    /// Whether it may be published: its manifest does not say `publish = false`.
+    /// Whether it is published: its manifest does not say `publish = false`.
     pub(crate) is_published: bool,
 }
 
 /// A direct dependency of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dependency {
-    /// The package's own name, whatever the manifest renames it to.
+    /// Original package name, even if the manifest renames it.
     pub(crate) name: String,
     pub(crate) is_dev: bool,
 }
 
 impl Member {
-    /// The member's folder, relative to the repository root.
+    /// Returns the member's folder, relative to the repository root.
     pub(crate) fn dir(&self) -> &str {
         self.manifest.strip_suffix("/Cargo.toml").unwrap_or(&self.manifest)
     }
 }
 
-/// Asks cargo for the members, in the order of their manifests' paths.
+/// Returns the members from cargo, sorted by manifest path.
 pub(crate) fn members(root: &Path) -> Result<Vec<Member>, String> {
     let args = ["metadata", "--no-deps", "--format-version", "1"];
     let json = NamedCommand::cargo("metadata", &args).output(root)?;
@@ -65,7 +65,7 @@ fn member(package: &Value, root: &str) -> Result<Member, String> {
         dependencies,
         has_default_features: is_filled(&package["features"]["default"]),
         joins_features: list(package, "dependencies")?.iter().any(joins_features),
-        // An empty list names no registry.
+        // An empty list means that no registry is allowed.
         is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
     })
 }
@@ -74,7 +74,7 @@ fn is_filled(list: &Value) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// Whether a dependency is a member, which has a path, and is not for tests alone, with features that are asked for.
+/// Returns whether a dependency is a member (it has a path), is not a dev-dependency, and enables features.
 fn joins_features(dependency: &Value) -> bool {
     dependency["path"].is_string() && dependency["kind"] != "dev" && is_filled(&dependency["features"])
 }

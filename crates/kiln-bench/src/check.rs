@@ -1,41 +1,41 @@
-//! Whether an output is right.
+//! Checks outputs against the reference.
 
 use crate::reference::{self, Expected};
 use crate::{Number, Op};
 use std::error::Error;
 use std::fmt;
 
-/// Steps that a check of an output may take: it compares all elements of small outputs and some of large ones.
+/// Budget of a check in steps: all elements of small outputs are compared, and a sample of large ones.
 const STEPS: usize = 1 << 23;
 
-/// How close an output is.
+/// How close an output is to the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closeness {
-    /// Every element is within some roundings of its dtype and the error of a sum in `f32`.
+    /// Every element is within some roundings of its dtype plus the error of an `f32` sum.
     Close,
-    /// Some elements are further off, as where a library rounds sums to `f16` on the way, or has a coarse `exp`.
+    /// Some elements are further off, for example because a library rounds partial sums to `f16` or has a coarse `exp`.
     Rough,
 }
 
-/// An output that is not what it must be.
+/// The error for a wrong output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wrong {
-    /// It has not as many elements.
+    /// The number of elements is wrong.
     Length {
-        /// How many it must have.
+        /// Expected number of elements.
         expected: usize,
-        /// How many it has.
+        /// Actual number of elements.
         found: usize,
     },
-    /// An element is off.
+    /// An element is out of tolerance.
     Element {
-        /// Which one.
+        /// Index of the element.
         place: usize,
-        /// Its value in the reference.
+        /// Reference value.
         expected: f64,
-        /// How far off it may be.
+        /// Absolute tolerance.
         allowed: f64,
-        /// What it is.
+        /// Actual value.
         found: f64,
     },
 }
@@ -54,15 +54,15 @@ impl fmt::Display for Wrong {
 impl Error for Wrong {}
 
 impl Op {
-    /// Compares an output with the reference: all its elements, or where that would take long, elements all over it.
+    /// Compares an output with the reference: all its elements, or a sample of them if that would take long.
     ///
     /// # Errors
-    /// The first element that is off by more than rounding explains, even if every sum is rounded to the dtype on the way.
+    /// Returns the first element that is off by more than rounding explains, even if every partial sum is rounded to the dtype.
     pub fn check(&self, number: Number, output: &[f32]) -> Result<Closeness, Wrong> {
         self.check_on(number, &self.data(number), output)
     }
 
-    /// As [`check`](Self::check), with the elements of [`data`](Self::data) at hand.
+    /// Like [`check`](Self::check), but takes the elements of [`data`](Self::data).
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -76,7 +76,7 @@ impl Op {
             let (wanted, found) = (reference::element(self, data, place), f64::from(output[place]));
             let (close, rough) = self.allowed(number, wanted);
             let off = (found - wanted.value).abs();
-            // A NaN is neither.
+            // Both comparisons are false for NaN, which is reported as wrong.
             if off <= close {
                 continue;
             }
@@ -89,19 +89,20 @@ impl Op {
         Ok(closeness)
     }
 
-    /// How far off an element may be to be close, and to be no worse than rough.
+    /// Returns the tolerances for `Close` and for `Rough`.
     fn allowed(&self, number: Number, wanted: Expected) -> (f64, f64) {
         let rounded = wanted.value.abs().max(reference::rounded_on_the_way(self));
+        // The spacing of f16 subnormals, below which relative error is meaningless.
         let smallest = if number == Number::F16 { 2f64.powi(-24) } else { 0.0 };
         let close = 8.0 * number.epsilon() * rounded + 4.0 * Number::F32.epsilon() * wanted.terms + smallest;
-        // The error of a sum that is rounded after each addition, unless it is as large as the loss of a part of the sum would be.
+        // The error of a sum rounded after each addition, capped below the error that dropping part of the sum would cause.
         let of_sum = (2.0 * number.epsilon() * wanted.terms).min(0.05 * wanted.terms.sqrt());
         (close, 8.0 * close + of_sum)
     }
 }
 
-/// The places of an output of so many elements that a check looks at, each in so many steps. They have no common step: a kernel that leaves
-/// out every n-th block is found.
+/// Returns the indices that a check compares, given the steps per element. They have no common stride, so that a kernel that skips every
+/// n-th block is found.
 pub(crate) fn places(elements: usize, steps_per_element: usize) -> impl Iterator<Item = usize> {
     let most = (STEPS / steps_per_element.max(1)).clamp(64, 1 << 16);
     let count = elements.min(most);

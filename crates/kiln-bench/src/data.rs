@@ -1,6 +1,6 @@
-//! Numbers by a formula that another language repeats in a few lines.
+//! Inputs from a formula that is easy to reproduce in another language.
 //!
-//! Element `i` of the sequence with seed `s` is made of `z = splitmix64(s * 2^32 + i)`: its upper 24 bits as a whole number, times `2^-23`,
+//! Element `i` of the sequence with seed `s` is derived from `z = splitmix64(s * 2^32 + i)`: its upper 24 bits as an integer, times `2^-23`,
 //! minus 1, which lies in `[-1, 1)` and is exact in `f32`. In NumPy:
 //!
 //! ```text
@@ -13,33 +13,33 @@
 use crate::Number;
 use serde::Serialize;
 
-/// One input of a work: its shape, and which numbers it holds.
+/// An input of a workload: its shape and its values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Input {
-    /// The lengths along each axis.
+    /// Length along each axis.
     pub shape: Vec<usize>,
-    /// The seed of its [numbers](uniform): 1 for the first input of a work, 2 for the second, and so on.
+    /// The seed of its [values](uniform): 1 for the first input of a workload, 2 for the second, and so on.
     pub seed: u64,
-    /// What they are multiplied by, a power of two.
+    /// Scale of the values, a power of two.
     pub scale: f32,
-    /// Whether they are rounded to whole numbers first, to -1, 0 or 1, so that sums of them are exact in every dtype.
+    /// Whether values are first rounded to -1, 0 or 1, so that sums of them are exact in every dtype.
     pub is_whole: bool,
 }
 
 impl Input {
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn elem_count(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The elements as a work of this dtype gets them: as `f32`, rounded to the dtype.
+    /// Returns the elements as `f32`, rounded to the dtype.
     pub fn elements_of(&self, number: Number) -> Vec<f32> {
         let element = |unit: f32| number.round(self.scale * if self.is_whole { unit.round_ties_even() } else { unit });
         uniform(self.seed, self.elem_count()).map(element).collect()
     }
 }
 
-/// The first `len` numbers of the sequence with this seed, in `[-1, 1)`.
+/// Returns the first `len` numbers of the sequence with this seed, in `[-1, 1)`.
 ///
 /// ```
 /// let numbers: Vec<f32> = kiln_bench::uniform(1, 3).collect();
@@ -49,7 +49,7 @@ pub fn uniform(seed: u64, len: usize) -> impl Iterator<Item = f32> {
     words(seed, len).map(|word| (word >> 40) as f32 * 2f32.powi(-23) - 1.0)
 }
 
-/// Numbers of an interval, with all digits of an `f64`.
+/// Returns numbers of an interval with full `f64` precision.
 pub(crate) fn uniform_in(seed: u64, len: usize, (low, high): (f64, f64)) -> impl Iterator<Item = f64> {
     words(seed, len).map(move |word| low + (high - low) * ((word >> 11) as f64 * 2f64.powi(-53)))
 }

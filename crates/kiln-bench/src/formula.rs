@@ -1,4 +1,4 @@
-//! Ops that are not elementwise as they are written in a book: one element of the result at a time, in `f64` and plain loops.
+//! Textbook references for ops that are not elementwise: one output element at a time, in `f64` and plain loops.
 
 use crate::Op;
 use crate::single::{Operand, spread_place};
@@ -6,30 +6,30 @@ use kiln::DType;
 use kiln::ir::op::Interval;
 use kiln::ir::op::reference::softmax;
 
-/// What an op that is not elementwise computes where it is called with tensors alone: reductions over all axes, the rest along the last ones.
+/// A non-elementwise op called with tensors only: reductions are over all axes, the others along the last axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formula {
     /// The sum of all elements.
     Sum,
-    /// Their mean.
+    /// The mean of all elements.
     Mean,
-    /// The largest.
+    /// The largest element.
     Max,
-    /// The smallest.
+    /// The smallest element.
     Min,
-    /// The place of the first largest.
+    /// Index of the first largest element.
     ArgMax,
-    /// The place of the first smallest.
+    /// Index of the first smallest element.
     ArgMin,
-    /// The exponentials of each row, divided by their sum.
+    /// Softmax of each row.
     Softmax,
-    /// The logarithm of that.
+    /// Log-softmax of each row.
     LogSoftmax,
-    /// Each row, less its mean, over the root of its variance plus [`Op::EPS`].
+    /// Layer normalization of each row with [`Op::EPS`], without weight and bias.
     LayerNorm,
-    /// Each row, over the root of its mean square plus [`Op::EPS`].
+    /// RMS normalization of each row with [`Op::EPS`], without weight.
     RmsNorm,
-    /// The products of matrices; axes before the last two are batches, which broadcast.
+    /// Matrix product; axes before the last two are batch axes, which broadcast.
     Matmul,
     /// `softmax(q @ kᵀ / sqrt(d)) @ v`, of `(b, h, m, d)`, `(b, h, n, d)` and `(b, h, n, e)`.
     Attention,
@@ -55,7 +55,7 @@ impl Formula {
         })
     }
 
-    /// How many tensors it takes.
+    /// Returns the number of operands.
     pub fn operands(self) -> usize {
         match self {
             Self::Attention => 3,
@@ -64,7 +64,7 @@ impl Formula {
         }
     }
 
-    /// From where to where its operands are sampled.
+    /// Returns the interval from which operands are sampled.
     pub(crate) fn interval(self, dtype: DType) -> Interval {
         match self {
             _ if !dtype.is_float() => (-1e3, 1e3),
@@ -73,7 +73,7 @@ impl Formula {
         }
     }
 
-    /// About how many steps [`element`](Self::element) takes.
+    /// Estimates the steps that [`element`](Self::element) takes.
     pub(crate) fn steps(self, operands: &[Operand]) -> usize {
         let last = |operand: usize| operands[operand].shape.last().copied().unwrap_or(1);
         match self {
@@ -83,7 +83,7 @@ impl Formula {
         }
     }
 
-    /// The element at this place of the result, of operands that the op takes.
+    /// Computes one output element. The operands must be valid for the op.
     pub(crate) fn element(self, operands: &[Operand], place: usize) -> f64 {
         let x = &operands[0].numbers;
         let row = |place: usize| {
@@ -119,13 +119,13 @@ impl Formula {
     }
 }
 
-/// The place of the first number that no other is better than.
+/// Returns the index of the first element that no other is better than.
 fn first(numbers: &[f64], is_better: fn(f64, f64) -> bool) -> f64 {
     let better = |best: usize, place: usize| if is_better(numbers[place], numbers[best]) { place } else { best };
     (0..numbers.len()).fold(0, better) as f64
 }
 
-/// An element of a normalised row.
+/// Computes an element of a normalized row.
 pub(crate) fn layer_norm(row: &[f64], at: usize) -> f64 {
     let mean = row.iter().sum::<f64>() / row.len() as f64;
     (row[at] - mean) / root_mean_square(row.iter().map(|number| number - mean))
@@ -136,7 +136,7 @@ fn root_mean_square(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
     (numbers.map(|number| number * number).sum::<f64>() / count + f64::from(Op::EPS)).sqrt()
 }
 
-/// A vector on the left is one row, on the right one column.
+/// Computes an element of a product. A vector is a row on the left and a column on the right.
 fn matmul(a: &Operand, b: &Operand, place: usize) -> f64 {
     let k = a.shape.last().copied().unwrap_or(1);
     let (left, m) = a.shape[..a.shape.len() - 1].split_last().map_or((&[][..], 1), |(&m, batches)| (batches, m));
@@ -155,7 +155,7 @@ fn matmul(a: &Operand, b: &Operand, place: usize) -> f64 {
     (0..k).map(|step| a.numbers[of_a + row * k + step] * b.numbers[of_b + step * n + column]).sum()
 }
 
-/// An element of attention: `m` queries of length `d` against `n` keys, which weigh values of length `e`; `at` is an element of an operand.
+/// Computes an element of attention: `m` queries of length `d`, `n` keys, values of length `e`. `at` returns an element of an operand.
 pub(crate) fn attention(at: impl Fn(usize, usize) -> f64, [m, d, n, e]: [usize; 4], place: usize) -> f64 {
     let (query, column) = (place / e, place % e);
     let head = query / m * n;

@@ -1,10 +1,10 @@
-//! The works that Kiln is measured by, and how they are timed.
+//! Benchmark workloads and how they are timed.
 //!
-//! Owns the table of [works](works()) with their data, costs and references in `f64`; Kiln's own form of each ([`Ours`]); the clock that
-//! lets several arms take turns ([`compare`]); the check of every output ([`Op::check`]); and the limits of the machine ([`Limits`]).
-//! Refuses other libraries, which are measured from a workspace of their own, printing and files.
+//! Owns the table of [workloads](works()) with their data, costs and `f64` references; Kiln's implementation of each ([`Ours`]); the timer that
+//! interleaves several arms ([`compare`]); the check of every output ([`Op::check`]); and the limits of the machine ([`Limits`]).
+//! Does not contain other libraries, which are measured from a separate workspace, and does not print or write files.
 //!
-//! The types to know: [`Work`], one line of the table; [`Op`], what it computes; [`Ready`], a library's form of it.
+//! The types to know: [`Work`], a row of the table; [`Op`], what it computes; [`Ready`], a library's implementation of it.
 //!
 //! ```
 //! use kiln::Device;
@@ -26,9 +26,9 @@
 //! # }
 //! ```
 //!
-//! In the order of use: `data` numbers by a formula · `op` what is computed, on what, at which cost · `works` the table · `reference` and
-//! `check` what must come out · `ready` and `ours` a library's form, and Kiln's · `time` the clock · `limits` what the machine could do ·
-//! `single` and `formula` one op on shapes of the caller's choice, and what must come out of it.
+//! In the order of use: `data` generated inputs · `op` ops, their inputs and costs · `works` the table · `reference` and `check` expected
+//! outputs · `ready` and `ours` an implementation by any library, and by Kiln · `time` the timer · `limits` the machine's roofline ·
+//! `single` and `formula` one op on caller-chosen shapes, and its expected output.
 
 mod check;
 mod data;
@@ -53,5 +53,5 @@ pub use single::{Checked, Operand, Single};
 pub use time::{Arm, Balanced, Compared, Effort, Timing, compare, quantile, runs_per_sample};
 pub use works::{Work, find, works};
 
-/// What can go wrong in an arm, which may be of any library.
+/// The error of an arm, which may come from any library.
 pub type Fault = Box<dyn std::error::Error + Send + Sync>;

@@ -1,10 +1,10 @@
-//! What a work computes: on which inputs, at which cost.
+//! The op of a workload, with its inputs and cost.
 
 use crate::Input;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How the elements of a work are stored. Sums and products are in `f32` or better.
+/// Storage type of the elements. Accumulation is in `f32` or better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Number {
@@ -15,10 +15,10 @@ pub enum Number {
 }
 
 impl Number {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 2] = [Self::F32, Self::F16];
 
-    /// Its name: `f32` or `f16`.
+    /// Returns the name: `f32` or `f16`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -26,7 +26,7 @@ impl Number {
         }
     }
 
-    /// How many bytes an element takes.
+    /// Returns the size of an element in bytes.
     pub fn size_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -34,7 +34,7 @@ impl Number {
         }
     }
 
-    /// The nearest number of this kind.
+    /// Rounds to the nearest value of this type.
     pub fn round(self, value: f32) -> f32 {
         match self {
             Self::F32 => value,
@@ -42,7 +42,7 @@ impl Number {
         }
     }
 
-    /// The distance from 1 to the next larger number.
+    /// Returns the machine epsilon: the distance from 1 to the next larger number.
     pub fn epsilon(self) -> f64 {
         match self {
             Self::F32 => f64::from(f32::EPSILON),
@@ -57,12 +57,12 @@ impl fmt::Display for Number {
     }
 }
 
-/// What a work computes. Every library that is measured does the same on the same numbers.
+/// The op of a workload. Every measured library computes the same on the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "op")]
 #[expect(missing_docs, reason = "the lengths are named in the sentence of their op")]
 pub enum Op {
-    /// `a @ b`, with `a` of `(m, k)` and `b` of `(k, n)`. One row is `m = 1`.
+    /// `a @ b`, with `a` of `(m, k)` and `b` of `(k, n)`. A matrix-vector product has `m = 1`.
     Matmul { m: usize, k: usize, n: usize },
     /// `gelu(x @ w + b)`, with `x` of `(m, k)`, `w` of `(k, n)`, `b` of `n`; GELU in its tanh form.
     LinearGelu { m: usize, k: usize, n: usize },
@@ -80,38 +80,38 @@ pub enum Op {
     RowSums { rows: usize, columns: usize },
     /// The softmax of each row.
     Softmax { rows: usize, columns: usize },
-    /// Each row, less its mean, over the root of its variance plus [`EPS`](Op::EPS), times a weight, plus a bias.
+    /// Layer normalization of each row with [`EPS`](Op::EPS), a weight and a bias.
     LayerNorm { rows: usize, columns: usize },
-    /// The running sums of each row.
+    /// The cumulative sum of each row.
     Cumsum { rows: usize, columns: usize },
     /// Each row in ascending order.
     Sort { rows: usize, columns: usize },
     /// The `k` largest elements of each row, in descending order.
     Topk { rows: usize, columns: usize, k: usize },
-    /// The largest element in windows of 3×3 at every second place, over `(1, planes, size, size)` with a padding of 1.
+    /// Max pooling with a 3×3 window, stride 2 and padding 1 over `(1, planes, size, size)`.
     MaxPool { planes: usize, size: usize },
     /// `softmax(q @ kᵀ / sqrt(width)) @ v`, with `q`, `k` and `v` of `(1, heads, len, width)`.
     Attention { heads: usize, len: usize, width: usize },
-    /// Small adds, each of which needs the one before: `chains` times, `x` starts from zeros and `x = x + y` is done `steps` times.
+    /// Dependent small adds: `chains` times, `x` starts from zeros and `x = x + y` is done `steps` times.
     ///
-    /// `y` is -2⁻¹⁰, 0 or 2⁻¹⁰ and there are at most 2,000 steps, so that a library which rounds to `f16` after each step and one which keeps
-    /// `f32` in between give the same.
+    /// `y` is -2⁻¹⁰, 0 or 2⁻¹⁰ and there are at most 2,000 steps, so that rounding to `f16` after each step gives the same result as
+    /// keeping `f32` in between.
     TinyChain { chains: usize, steps: usize, len: usize },
-    /// Small adds that do not need each other: `count` tensors `a_i`, and `count` results `a_i + b` that are all kept.
+    /// Independent small adds: `count` tensors `a_i`, and `count` results `a_i + b` that are all kept.
     TinyIndependent { count: usize, len: usize },
     /// `relu(x @ w1 + b1) @ w2 + b2`, with `x` of `(batch, width)`.
     Mlp { batch: usize, width: usize },
 }
 
 impl Op {
-    /// What [`LayerNorm`](Op::LayerNorm) adds to the variance.
+    /// The epsilon that [`LayerNorm`](Op::LayerNorm) adds to the variance.
     pub const EPS: f32 = 1e-5;
 
-    /// Its inputs, in the order in which the description names them.
+    /// Returns the inputs, in the order of the variant's description.
     pub fn inputs(&self) -> Vec<Input> {
         let shapes: Vec<(Vec<usize>, f32)> = match *self {
             Self::Matmul { m, k, n } => vec![(vec![m, k], 1.0), (vec![k, n], 1.0)],
-            // The scale keeps the product where GELU is curved.
+            // The scale keeps the product in the range where GELU is nonlinear.
             Self::LinearGelu { m, k, n } => vec![(vec![m, k], 1.0), (vec![k, n], 0.0625), (vec![n], 1.0)],
             Self::Add { len } | Self::Chain8 { len } => vec![(vec![len], 1.0), (vec![len], 1.0)],
             Self::MulAddRelu { len } => vec![(vec![len], 1.0), (vec![len], 1.0), (vec![len], 1.0)],
@@ -142,12 +142,12 @@ impl Op {
         numbered.map(|((shape, scale), seed)| Input { shape, seed, scale, is_whole }).collect()
     }
 
-    /// The elements of its inputs, each rounded to the dtype.
+    /// Returns the elements of the inputs, rounded to the dtype.
     pub fn data(&self, number: Number) -> Vec<Vec<f32>> {
         self.inputs().iter().map(|input| input.elements_of(number)).collect()
     }
 
-    /// The shape of its output; several outputs are stacked along the first axis.
+    /// Returns the output shape; several outputs are stacked along the first axis.
     pub fn output_shape(&self) -> Vec<usize> {
         match *self {
             Self::Matmul { m, n, .. } | Self::LinearGelu { m, n, .. } => vec![m, n],
@@ -167,12 +167,12 @@ impl Op {
         }
     }
 
-    /// How many elements its output has.
+    /// Returns the number of output elements.
     pub fn output_elem_count(&self) -> usize {
         self.output_shape().iter().product()
     }
 
-    /// How many ops a run does, where the time of one of them is what matters: small adds. Otherwise 1.
+    /// Returns the number of ops per run for small adds, where the time per op matters. Otherwise 1.
     pub fn ops_per_run(&self) -> usize {
         match *self {
             Self::TinyChain { chains, steps, .. } => chains * steps,
@@ -181,8 +181,8 @@ impl Op {
         }
     }
 
-    /// Additions, multiplications and the like that a run needs. A function such as `exp` or `tanh` counts as one, so the limit that
-    /// follows from it is low for GELU and softmax.
+    /// Returns the number of FLOPs of a run. A function such as `exp` or `tanh` counts as one, so the roofline time for GELU and softmax
+    /// is an underestimate.
     pub fn flops(&self) -> f64 {
         let flops = match *self {
             Self::Matmul { m, k, n } => 2 * m * k * n,
@@ -203,18 +203,18 @@ impl Op {
         flops as f64
     }
 
-    /// Bytes that a run reads at least.
+    /// Returns the minimum number of bytes that a run reads.
     pub fn bytes_read(&self, number: Number) -> f64 {
         (self.inputs().iter().map(Input::elem_count).sum::<usize>() * number.size_bytes()) as f64
     }
 
-    /// Bytes that a run writes at least.
+    /// Returns the minimum number of bytes that a run writes.
     pub fn bytes_written(&self, number: Number) -> f64 {
         (self.output_elem_count() * number.size_bytes()) as f64
     }
 }
 
-/// Every op in small, in both dtypes.
+/// Small instances of every op, in both dtypes.
 #[cfg(test)]
 pub(crate) fn small_ops() -> Vec<(Op, Number)> {
     let ops = [

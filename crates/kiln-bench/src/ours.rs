@@ -1,28 +1,28 @@
-//! Kiln's form of each work, as a user would write it.
+//! Kiln's implementation of each workload, as a user would write it.
 
 use crate::{Number, Op, Ready};
 use kiln::nn::{AttentionOptions, PoolWindow};
 use kiln::{DType, Device, Result, Status, Tensor};
 
-/// A work on a device of Kiln, with its inputs in place.
+/// A workload on a Kiln device, with its inputs uploaded.
 #[derive(Debug)]
 pub struct Ours {
     op: Op,
     inputs: Vec<Tensor>,
-    /// Of [`Op::TinyIndependent`]: the tensors `a_i`.
+    /// The tensors `a_i` of [`Op::TinyIndependent`].
     singles: Vec<Tensor>,
 }
 
 impl Ours {
-    /// Brings the inputs to the device.
+    /// Uploads the inputs to the device.
     ///
     /// # Errors
-    /// Those of [`Tensor::from_slice`].
+    /// Returns the errors of [`Tensor::from_slice`].
     pub fn new(op: &Op, number: Number, device: &Device) -> Result<Self> {
         Self::with_data(op, number, &op.data(number), device)
     }
 
-    /// As [`new`](Self::new), with the elements of [`Op::data`] at hand.
+    /// Like [`new`](Self::new), but takes the elements of [`Op::data`].
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -39,18 +39,18 @@ impl Ours {
         Ok(Self { op: *op, inputs, singles })
     }
 
-    /// Builds the expression anew, computes it, waits for it and drops the result.
+    /// Rebuilds the expression, computes it, waits for it and drops the result.
     ///
     /// # Errors
-    /// Those of the ops and of [`Tensor::eval`].
+    /// Returns the errors of the ops and of [`Tensor::eval`].
     pub fn run(&self) -> Result<()> {
         self.computed().map(drop)
     }
 
-    /// Builds the expression anew and computes it, or hands it to the device, which is not waited for.
+    /// Rebuilds the expression and computes it, or submits it to the device without waiting.
     ///
     /// # Errors
-    /// Those of the ops and of [`Tensor::eval`].
+    /// Returns the errors of the ops and of [`Tensor::eval`].
     pub fn compute(&self) -> Result<Vec<Tensor>> {
         let results = self.expression()?;
         match &results[..] {
@@ -60,31 +60,31 @@ impl Ours {
         Ok(results)
     }
 
-    /// The elements of results, one after the other, as `f32`.
+    /// Returns the concatenated elements of the results, as `f32`.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Returns an error if a result cannot be read.
     pub fn read(results: &[Tensor]) -> Result<Vec<f32>> {
         Ok(results.iter().map(elements).collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// The elements of the result, as `f32`; several results one after the other.
+    /// Computes and returns the concatenated elements of the results, as `f32`.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and of reading.
+    /// As [`run`](Self::run) and [`read`](Self::read).
     pub fn output(&self) -> Result<Vec<f32>> {
         Self::read(&self.computed()?)
     }
 
-    /// The work in the form that all libraries share.
+    /// Converts to the form that all libraries share.
     pub fn ready(self) -> Ready {
         Ready::new(move || Ok(self.computed()?), |result| Ok(elements(result)?))
     }
 
-    /// The expression, not computed yet: for [`Tensor::explain`].
+    /// Returns the expression, not yet computed, for [`Tensor::explain`].
     ///
     /// # Errors
-    /// Those of the ops.
+    /// Returns the errors of the ops.
     pub fn expression(&self) -> Result<Vec<Tensor>> {
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         Ok(match (self.op, &inputs[..]) {
@@ -101,7 +101,7 @@ impl Ours {
 
     fn computed(&self) -> Result<Vec<Tensor>> {
         let results = self.compute()?;
-        // The CPU device is done by now; a GPU is waited for.
+        // The CPU device computes synchronously; a GPU does not.
         if let Some(result) = results.last()
             && result.status() == Status::Submitted
         {
@@ -110,7 +110,7 @@ impl Ours {
         Ok(results)
     }
 
-    /// The works that have one result.
+    /// Builds the workloads with one result.
     fn single(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         match (self.op, inputs) {
             (Op::Matmul { .. }, [a, b]) => a.matmul(b),

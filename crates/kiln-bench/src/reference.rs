@@ -1,18 +1,18 @@
-//! What must come out: one element of an output at a time, in `f64` and plain loops.
+//! Reference outputs: one element at a time, in `f64` and plain loops.
 
 use crate::Op;
 use crate::formula::{attention, layer_norm};
 use kiln::ir::op::reference::softmax;
 
-/// One element of an output.
+/// The expected value of an output element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Expected {
     pub(crate) value: f64,
-    /// The sum of the magnitudes of what was added up for it: rounding errors of sums grow with it.
+    /// Sum of the magnitudes of its terms, which bounds the rounding error of a sum.
     pub(crate) terms: f64,
 }
 
-/// The element at this place of the output, computed from these inputs.
+/// Computes one output element from these inputs.
 pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
     let at = |input: usize, index: usize| f64::from(inputs[input][index]);
     let row = |columns: usize| -> Vec<f64> {
@@ -53,8 +53,8 @@ pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
     }
 }
 
-/// The size of what a library that rounds after each step may round to the dtype on its way to an element: its error is a few
-/// times this, times [`Number::epsilon`](crate::Number::epsilon), also where the element itself is near zero.
+/// Returns the magnitude of intermediate values that a library may round to the dtype. The error is a few times this, times
+/// [`Number::epsilon`](crate::Number::epsilon), even if the element itself is near zero.
 pub(crate) fn rounded_on_the_way(op: &Op) -> f64 {
     match op {
         Op::Matmul { .. } | Op::Sum { .. } | Op::RowSums { .. } | Op::Softmax { .. } | Op::Cumsum { .. } => 0.0,
@@ -65,7 +65,7 @@ pub(crate) fn rounded_on_the_way(op: &Op) -> f64 {
     }
 }
 
-/// About how many steps [`element`] takes for one element.
+/// Estimates the steps that [`element`] takes for one element.
 pub(crate) fn steps_per_element(op: &Op) -> usize {
     match *op {
         Op::Matmul { k, .. } | Op::LinearGelu { k, .. } => k,

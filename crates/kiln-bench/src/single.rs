@@ -1,4 +1,4 @@
-//! One op on shapes that the caller chooses: its operands, and whether its output is right.
+//! One op on caller-chosen shapes: its operands and the check of its output.
 
 use crate::check::{Wrong, places};
 use crate::data::uniform_in;
@@ -12,34 +12,34 @@ use kiln::{DType, Device, Result, Tensor, bf16, f16};
 /// An op whose output can be checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Single {
-    /// An entry of the op table, which has its reference and its bound.
+    /// An entry of the op table, which has its own reference and error bound.
     Element(&'static ElementOp),
-    /// Another op. Its kernel states the bound.
+    /// Any other op. Its kernel states the error bound.
     Formula(Formula),
 }
 
-/// A tensor that an op is measured on: the numbers that its elements are.
+/// A tensor operand as numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
-    /// The lengths along each axis.
+    /// Length along each axis.
     pub shape: Vec<usize>,
-    /// What the elements are.
+    /// Element type.
     pub dtype: DType,
-    /// The elements, row by row.
+    /// The elements in row-major order.
     pub numbers: Vec<f64>,
 }
 
-/// What was compared of an output.
+/// The extent of a passed check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
-    /// Elements that were compared; all of a small output.
+    /// Number of compared elements; all of a small output.
     pub elements: usize,
-    /// How far each may have been from the exact result.
+    /// Tolerance of each element.
     pub allowed: Tolerance,
 }
 
 impl Single {
-    /// How many tensors it takes.
+    /// Returns the number of operands.
     pub fn operands(self) -> usize {
         match self {
             Self::Element(op) => op.arity(),
@@ -47,7 +47,7 @@ impl Single {
         }
     }
 
-    /// Operands of these shapes, sampled where the op says; where it takes several dtypes, this one is meant.
+    /// Samples operands of these shapes from the op's intervals. `dtype` applies to operands that accept several dtypes.
     pub fn sample(self, shapes: &[Vec<usize>], dtype: DType) -> Vec<Operand> {
         let operand = |(place, shape): (usize, &Vec<usize>)| match self {
             Self::Element(op) => {
@@ -59,11 +59,10 @@ impl Single {
         shapes.iter().enumerate().map(operand).collect()
     }
 
-    /// Compares an output, of this shape and dtype and computed by this plan, with what must come out: all its elements, or where that would
-    /// take long, elements all over it.
+    /// Compares an output, computed by this plan, with the reference: all its elements, or a sample of them if that would take long.
     ///
     /// # Errors
-    /// The first element that is further off than the op allows.
+    /// Returns the first element that is out of tolerance.
     pub fn check(self, operands: &[Operand], output: &Tensor, plan: Option<&Plan>) -> Result<Checked, crate::Fault> {
         let dtype = output.dtype();
         let found = numbers(output)?;
@@ -82,7 +81,7 @@ impl Single {
         Ok(Checked { elements, allowed })
     }
 
-    /// The element at this place of an output of this shape.
+    /// Computes one element of an output of this shape.
     fn element(self, operands: &[Operand], shape: &[usize], place: usize) -> f64 {
         match self {
             Self::Element(op) => {
@@ -119,10 +118,10 @@ impl Operand {
         self.numbers.iter().fold(0.0, |largest, number| largest.max(number.abs()))
     }
 
-    /// The tensor on a device.
+    /// Uploads the operand to a device.
     ///
     /// # Errors
-    /// Those of [`Tensor::from_slice`].
+    /// Returns the errors of [`Tensor::from_slice`].
     pub fn tensor(&self, device: &Device) -> Result<Tensor> {
         macro_rules! tensor {
             ($number:ident => $element:expr) => {{
@@ -145,7 +144,7 @@ impl Operand {
     }
 }
 
-/// The number that an element of a dtype is which is made of this one. Integers wrap, and those without a sign take the magnitude.
+/// Converts a number to a value of the dtype. Integers wrap; unsigned ones take the magnitude.
 fn as_element(number: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f16::from_f32(odd::f32_of(number)).to_f64(),
@@ -159,7 +158,7 @@ fn as_element(number: f64, dtype: DType) -> f64 {
     }
 }
 
-/// Where an operand, spread to a space, has the element at a place of the space.
+/// Returns the index in a broadcast operand for an index in the broadcast shape.
 pub(crate) fn spread_place(space: &[usize], mut place: usize, shape: &[usize]) -> usize {
     let (mut found, mut stride) = (0, 1);
     let own = shape.iter().rev().map(Some).chain(std::iter::repeat(None));
@@ -185,7 +184,7 @@ mod tests {
     use kiln::ir::op;
     use kiln::nn::AttentionOptions;
 
-    /// What the op gives, called as a user would.
+    /// Calls the op as a user would.
     fn call(formula: Formula, x: &[Tensor]) -> Result<Tensor> {
         match formula {
             Formula::Sum => x[0].sum_all(),
@@ -203,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Checks the result of an op, and that the check finds a result which is off at one place.
+    /// Checks the result of an op, and that the check detects a result with one wrong element.
     fn check(single: Single, shapes: &[&[usize]], dtype: DType, apply: impl Fn(&[Tensor]) -> Result<Tensor>) {
         let device = Device::cpu().unwrap();
         let operands = single.sample(&shapes.iter().map(|shape| shape.to_vec()).collect::<Vec<_>>(), dtype);

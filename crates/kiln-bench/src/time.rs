@@ -1,18 +1,18 @@
-//! The clock: arms take turns in random order, and each tells its median, its minimum and how far its samples lie apart.
+//! Timing: arms are interleaved in random order, and each reports its median, minimum and spread.
 
 use crate::Fault;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// One way to do a work.
+/// An implementation of a workload to time.
 pub struct Arm<'a> {
-    /// Whose way it is.
+    /// Name of the implementation.
     pub name: String,
     run: Box<dyn FnMut() -> Result<(), Fault> + 'a>,
 }
 
 impl<'a> Arm<'a> {
-    /// An arm whose `run` does the work once, waits until it is done, and drops the result.
+    /// Creates an arm whose `run` executes the workload once, waits for completion, and drops the result.
     pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<(), Fault> + 'a) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }
@@ -21,26 +21,26 @@ impl<'a> Arm<'a> {
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
-    /// Time for one comparison, in equal parts for its arms. At least [`least_samples`](Self::least_samples) are taken all the same.
+    /// Time for one comparison, divided equally among its arms. At least [`least_samples`](Self::least_samples) are taken regardless.
     pub budget: Duration,
-    /// Samples of each arm, at least.
+    /// Minimum number of samples per arm.
     pub least_samples: usize,
-    /// Samples of each arm, at most.
+    /// Maximum number of samples per arm.
     pub most_samples: usize,
-    /// A sample repeats the work until it takes about this long, so that the clock does not show.
+    /// Target duration of a sample, which repeats the workload so that the clock resolution does not matter.
     pub sample: Duration,
-    /// Decides in which order the arms take turns.
+    /// Seed of the arm order.
     pub seed: u64,
 }
 
 impl Effort {
-    /// Samples of 200 microseconds for two seconds.
+    /// Creates the default: samples of 200 microseconds for two seconds.
     pub fn new() -> Self {
         let (budget, sample) = (Duration::from_secs(2), Duration::from_micros(200));
         Self { budget, least_samples: 5, most_samples: 400, sample, seed: 1 }
     }
 
-    /// A few samples: enough to see that everything works.
+    /// Creates a minimal configuration with a few samples, to see that everything works.
     pub fn quick() -> Self {
         Self { budget: Duration::from_millis(200), least_samples: 3, ..Self::new() }
     }
@@ -52,28 +52,28 @@ impl Default for Effort {
     }
 }
 
-/// What an arm took for one run, in seconds.
+/// Time per run of an arm, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// Half of the samples were faster.
+    /// Median.
     pub median: f64,
-    /// The fastest sample.
+    /// Minimum.
     pub minimum: f64,
-    /// Half of the samples lie this far apart around the median, as a share of it.
+    /// Interquartile range, as a fraction of the median.
     pub spread: f64,
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: usize,
-    /// How many runs a sample has.
+    /// Number of runs per sample.
     pub runs_per_sample: usize,
 }
 
-/// The time of an arm, or what went wrong in it.
+/// The timing of an arm, or its error.
 pub type Compared = Result<Timing, Fault>;
 
-/// Times arms beside each other: each is warmed up, then in every round each gives one sample, in random order.
+/// Times arms interleaved: each is warmed up, then gives one sample per round, in random order.
 ///
-/// Each arm has the same share of the time. One that has used up its share sits out while faster ones go on; one that fails is left out
-/// from there on.
+/// Each arm has the same share of the time. An arm that has used up its share sits out while faster ones continue; an arm that fails is
+/// dropped.
 pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
     let share = effort.budget / arms.len().max(1) as u32;
     let mut states: Vec<Result<Samples, Fault>> = arms.iter_mut().map(|arm| Samples::warmed_up(arm, effort)).collect();
@@ -95,22 +95,22 @@ pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
     states.into_iter().map(|state| state.map(Samples::timing)).collect()
 }
 
-/// A run that takes longer passes over more than the caches hold, or computes for so long that what it finds there does not show.
+/// Runs longer than this are not rewarmed: they exceed the caches, or compute for so long that the cache state does not matter.
 const LONG_RUN_S: f64 = 0.05;
-/// The most runs of a sample, for a clock that stands still.
+/// Maximum runs per sample, in case the clock does not advance.
 const MAX_RUNS: usize = 1 << 20;
 
 struct Samples {
     runs: usize,
-    /// Whether a run before each sample brings the arm's data back into the caches, which the arm before had for itself.
+    /// Whether a run before each sample reloads the arm's data into the caches, which the previous arm has evicted.
     is_rewarmed: bool,
-    /// Seconds for one run.
+    /// Seconds per run.
     seconds: Vec<f64>,
     spent: Duration,
 }
 
 impl Samples {
-    /// Runs the arm until it is warm, and finds how often a sample repeats it.
+    /// Warms up the arm and determines the number of runs per sample.
     fn warmed_up(arm: &mut Arm<'_>, effort: &Effort) -> Result<Self, Fault> {
         (arm.run)()?;
         let (runs, took) = runs_per_sample(effort.sample.as_secs_f64(), |runs| timed(arm, runs))?;
@@ -145,12 +145,12 @@ fn timed(arm: &mut Arm<'_>, runs: usize) -> Result<f64, Fault> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Finds how many runs make a sample of at least `wanted_s` seconds, and returns them with the time that they took.
+/// Finds how many runs make a sample of at least `wanted_s` seconds, and returns that number and the time they took.
 ///
-/// `sample` does that many runs and returns their seconds.
+/// `sample` executes the given number of runs and returns their total seconds.
 ///
 /// # Errors
-/// Those of `sample`.
+/// Returns the error of `sample`.
 pub fn runs_per_sample(
     wanted_s: f64,
     mut sample: impl FnMut(usize) -> Result<f64, Fault>,
@@ -159,7 +159,7 @@ pub fn runs_per_sample(
     loop {
         let mut took = sample(runs)?;
         if took >= wanted_s {
-            // Once more: a thread that was descheduled for a moment looks like long work.
+            // Repeated, because a descheduled thread looks like long work.
             took = took.min(sample(runs)?);
         }
         if took >= wanted_s || runs >= MAX_RUNS {
@@ -169,13 +169,13 @@ pub fn runs_per_sample(
     }
 }
 
-/// The sample at a share of the way through sorted samples; NaN where there are none.
+/// Returns the quantile `share` of sorted samples; NaN for no samples.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
-/// Random and balanced orders of arms: each second round is the one before it backwards, so no arm is before another more often than after it.
+/// Random, balanced arm orders: every second round reverses the one before it, so no arm runs before another more often than after it.
 #[derive(Clone, Debug)]
 pub struct Balanced {
     state: u64,
@@ -183,12 +183,12 @@ pub struct Balanced {
 }
 
 impl Balanced {
-    /// The orders that follow from a seed.
+    /// Creates the orders for a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed, last: None }
     }
 
-    /// The arms of a round, in the order in which they run.
+    /// Returns the arms of a round, in run order.
     pub fn round(&mut self, arms: usize) -> Vec<usize> {
         if let Some(mut last) = self.last.take().filter(|last| last.len() == arms) {
             last.reverse();
@@ -230,7 +230,7 @@ mod tests {
         let timings = compare(&mut [arm("a"), arm("b"), arm("c")], &effort());
         assert!(timings.iter().all(|timing| timing.as_ref().is_ok_and(|timing| timing.samples == 20)));
         let log = log.borrow();
-        // Three runs each to warm up; then in each round two runs of each arm.
+        // Three warm-up runs of each arm, then two runs of each arm per round.
         let rounds: Vec<&[&str]> = log[9..].chunks(6).collect();
         assert_eq!(rounds.len(), 20);
         for round in &rounds {

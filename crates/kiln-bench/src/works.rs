@@ -1,20 +1,20 @@
-//! The table of works.
+//! The table of workloads.
 
 use crate::{Number, Op};
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Its name, such as `matmul-1024`.
+    /// Name, such as `matmul-1024`.
     pub id: &'static str,
-    /// What it computes.
+    /// The computed op.
     pub op: Op,
-    /// What the best peer's time over Kiln's is to be at least, for `f32` and for `f16`.
+    /// Minimum speedup over the best peer, for `f32` and for `f16`.
     targets: [f64; 2],
 }
 
 impl Work {
-    /// What the best peer's time over Kiln's is to be at least.
+    /// Returns the minimum speedup over the best peer.
     pub fn target(&self, number: Number) -> f64 {
         match number {
             Number::F32 => self.targets[0],
@@ -33,7 +33,7 @@ const fn square(id: &'static str, n: usize) -> Work {
     work(id, Op::Matmul { m: n, k: n, n }, [1.0, 1.0])
 }
 
-/// All works, the smaller ones of a kind first.
+/// All workloads, smaller ones of a kind first.
 static WORKS: [Work; 33] = [
     square("matmul-128", 128),
     square("matmul-256", 256),
@@ -70,12 +70,12 @@ static WORKS: [Work; 33] = [
     work("mlp-64x64x64", Op::Mlp { batch: 64, width: 64 }, [1.0, 1.0]),
 ];
 
-/// All works, the smaller ones of a kind first.
+/// Returns all workloads, smaller ones of a kind first.
 pub fn works() -> &'static [Work] {
     &WORKS
 }
 
-/// The work with this name.
+/// Returns the workload with this name.
 pub fn find(id: &str) -> Option<&'static Work> {
     WORKS.iter().find(|work| work.id == id)
 }

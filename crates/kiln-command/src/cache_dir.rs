@@ -1,6 +1,6 @@
-//! The directory for what Kiln keeps between runs (compiled kernels): where it is, and whether it can be trusted.
+//! The directory for data that Kiln keeps between runs (compiled kernels): its location, and whether it can be trusted.
 //!
-//! What is in it reaches a driver, so nobody else may be able to write there.
+//! Its contents are passed to a driver, so no other user may be able to write there.
 
 use kiln::cache::store::{DirectoryFaultKind, check_directory, make_private_command};
 use serde::{Serialize, Serializer};
@@ -9,29 +9,29 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The variable that names another directory.
+/// The variable that overrides the directory.
 pub(crate) const VARIABLE: &str = "KILN_CACHE_DIR";
 
-/// Files that are counted before the count stops: the variable may name anything, even `/`.
+/// Maximum number of counted files, because the variable may name anything, even `/`.
 const MAX_FILES_COUNTED: u64 = 20_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CacheDir {
-    /// Where it is; `None` where the system names no place for it.
+    /// Path; `None` if the system has no cache directory.
     #[serde(serialize_with = "lossy")]
     pub(crate) path: Option<PathBuf>,
     /// `KILN_CACHE_DIR`, or `default`.
     pub(crate) source: &'static str,
     pub(crate) state: CacheDirState,
-    /// What is wrong with it; `None` where the state is `ready` or `not-created`.
+    /// Description of the fault; `None` if the state is `ready` or `not-created`.
     pub(crate) fault: Option<String>,
-    /// What puts it right or keeps it private: a command, or a setting to change.
+    /// How to fix it or keep it private: a command, or a setting to change.
     pub(crate) fix: Option<String>,
-    /// Whether other users can read it; `None` where that is not known.
+    /// Whether other users can read it; `None` if unknown.
     pub(crate) others_can_read: Option<bool>,
-    /// What is in it; `None` where it was not looked into.
+    /// Contents; `None` if it was not scanned.
     pub(crate) contents: Option<Contents>,
-    /// Free space for this user on the disk it is on; `None` where the system does not tell.
+    /// Free space for this user on its file system; `None` if the system does not report it.
     pub(crate) free_bytes: Option<u64>,
 }
 
@@ -41,36 +41,36 @@ pub(crate) struct CacheDir {
 pub(crate) enum CacheDirState {
     /// It exists and belongs to this user alone.
     Ready,
-    /// It does not exist; the first use can make it.
+    /// It does not exist; the first use can create it.
     NotCreated,
-    /// Somebody else can change what is in it.
+    /// Another user can modify its contents.
     Refused,
-    /// It cannot be written or made, as only [`CacheDir::measured`] finds out.
+    /// It cannot be written or created, which only [`CacheDir::measured`] detects.
     Unwritable,
-    /// The name is not one of a directory, or there is no name.
+    /// The path is not a directory, or there is no path.
     Invalid,
 }
 
-/// What is in the cache directory, folders below it included.
+/// Contents of the cache directory, including subdirectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Contents {
     pub(crate) files: u64,
-    /// The sum of their lengths.
+    /// Total length of the files.
     pub(crate) bytes: u64,
     /// Whether everything was counted.
     pub(crate) complete: bool,
 }
 
 impl CacheDir {
-    /// The directory that the environment names, and whether it can be trusted. This takes the same time however much is
-    /// in it; [`measured`](Self::measured) finds out the rest.
+    /// Returns the directory of the environment and whether it can be trusted. Takes constant time, independent of its
+    /// contents; [`measured`](Self::measured) fills in the rest.
     pub(crate) fn of_environment() -> Self {
         Self::of(std::env::var_os(VARIABLE).as_deref(), kiln::cache::cache_dir())
     }
 
-    /// The directory for a value of the variable and the system's own place for caches.
+    /// Returns the directory for a value of the variable and the system's default cache directory.
     fn of(variable: Option<&OsStr>, default: Option<PathBuf>) -> Self {
-        // An empty variable is an unset one, as for every other variable that names a directory.
+        // An empty variable counts as unset, as for every other variable that names a directory.
         match (variable.filter(|value| !value.is_empty()), default) {
             (Some(value), _) if Path::new(value).is_absolute() => Self::check(Path::new(value), VARIABLE),
             (Some(value), _) => {
@@ -110,7 +110,7 @@ impl CacheDir {
             Some(Ok(trusted)) => trusted.others_can_read,
             Some(Err(fault)) => {
                 let own = || format!("set {VARIABLE} to a directory of your own");
-                // What a link leads to may be what the user wants; to remove the link is only one way.
+                // The user may want the target of the link, so the fix does not remove the link.
                 let fix = match fault.kind {
                     DirectoryFaultKind::Link => Some(format!("set {VARIABLE} to the directory itself")),
                     _ => fault.fix,
@@ -124,7 +124,7 @@ impl CacheDir {
         Self { fix, others_can_read, ..dir(state) }
     }
 
-    /// With whether it can be written, what is in it, and the free space. Makes and changes nothing.
+    /// Adds whether it can be written, its contents, and the free space. Creates and changes nothing.
     pub(crate) fn measured(self) -> Self {
         let exists = match self.state {
             CacheDirState::Ready => true,
@@ -144,7 +144,7 @@ impl CacheDir {
     }
 }
 
-/// The directory itself, or what the first use would make it in. A link that leads nowhere counts as there.
+/// Returns the directory itself, or the nearest existing ancestor. A dangling link counts as existing.
 fn nearest(path: &Path) -> Option<&Path> {
     path.ancestors().find(|ancestor| fs::symlink_metadata(ancestor).is_ok())
 }
@@ -153,12 +153,12 @@ fn elsewhere() -> String {
     format!("set {VARIABLE} to a directory that you can write")
 }
 
-/// JSON has no paths that are not text.
+/// Serializes a path as text: JSON cannot represent other paths.
 fn lossy<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     path.as_deref().map(Path::to_string_lossy).serialize(serializer)
 }
 
-/// Writes to a file without a name: permissions alone do not tell of a read-only or full disk.
+/// Writes to an unnamed file: permissions alone do not reveal a read-only or full file system.
 fn probe(dir: &Path) -> io::Result<()> {
     tempfile::tempfile_in(dir)?.write_all(b"kiln doctor")
 }
@@ -172,7 +172,7 @@ fn count(dir: &Path) -> Contents {
             continue;
         };
         for entry in entries.flatten() {
-            // Does not follow links, so that this ends.
+            // Does not follow links, so that cycles are impossible.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
                 folders.push(entry.path());
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Owner-only; a directory that another user can write is refused with a clear message.
+    /// A directory that another user can write is refused with a clear message.
     #[test]
     fn directory_that_others_can_write_is_refused() {
         let root = tempfile::tempdir().unwrap();
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A link in the place of the directory is refused, also one that leads to a good directory.
+    /// A link in place of the directory is refused, even one to a valid directory.
     #[test]
     fn link_in_its_place_is_refused() {
         let root = tempfile::tempdir().unwrap();

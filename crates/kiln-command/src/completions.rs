@@ -1,4 +1,4 @@
-//! `kiln completions`: what a shell needs to complete command lines, made of the declarations of the commands.
+//! `kiln completions`: shell completion scripts, generated from the command declarations.
 
 use crate::{Cli, Fallible, terminal};
 use clap::builder::PossibleValuesParser;
@@ -46,8 +46,8 @@ fn script(shell: Shell) -> Fallible<String> {
     Ok(String::from_utf8(script)?)
 }
 
-/// The command with the names that its arguments can have. The program itself takes any text there, and says what is similar to a name that is
-/// not known.
+/// Adds the possible names of arguments to the command. The program itself accepts any text there, and suggests similar names for an
+/// unknown one.
 fn with_names(command: Command) -> Command {
     let name = command.get_name().to_string();
     let command = command.mut_args(|argument| match names(&name, &argument) {
@@ -57,7 +57,7 @@ fn with_names(command: Command) -> Command {
     command.mut_subcommands(with_names)
 }
 
-/// What can be given for an argument of a command; `None` where clap knows, or nobody can.
+/// Returns the possible values of an argument; `None` if clap knows them, or they are open-ended.
 fn names(command: &str, argument: &Arg) -> Option<Vec<&'static str>> {
     let ops = || Function::all().map(Function::name);
     let works = || kiln_bench::works().iter().map(|work| work.id);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use clap::ValueEnum;
 
-    /// Every command, with the words before it.
+    /// Returns every command, parents before children.
     fn commands(command: &Command) -> Vec<String> {
         let mut all = vec![command.get_name().to_string()];
         all.extend(command.get_subcommands().flat_map(commands));
@@ -91,7 +91,7 @@ mod tests {
             for name in commands(&Cli::command()) {
                 assert!(script.contains(&name), "{shell}: {name}");
             }
-            // What the generators can do: names of arguments, and values of options.
+            // The generators differ: some complete argument names, others only option values.
             let words: &[&str] = match shell {
                 Shell::Bash | Shell::Zsh => &["log_softmax", "linear-gelu-128x384x1536", "bf16", "fusion-launches"],
                 Shell::Fish => &["bf16", "fusion-launches"],
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Names are for shells: the program says itself what is wrong with one.
+    /// Names are completed by the shell only: the program reports invalid ones itself.
     #[test]
     fn names_that_are_completed_are_arguments_that_exist() {
         let command = Cli::command();

@@ -1,9 +1,9 @@
-//! What every command says about itself, checked for all of them: there is no list of commands here.
+//! Checks the help texts of all commands, without a list of commands.
 
 use crate::Cli;
 use clap::{Command, CommandFactory, Parser};
 
-/// Every command of the tree, with the words that call it.
+/// Returns every command of the tree, with its full name.
 fn all() -> Vec<(String, Command)> {
     fn add(command: &Command, before: &str, all: &mut Vec<(String, Command)>) {
         let name = format!("{before}{}", command.get_name());
@@ -15,13 +15,13 @@ fn all() -> Vec<(String, Command)> {
     commands
 }
 
-/// The part of a long help under a heading.
+/// Returns the part of a long help below a heading.
 fn part<'a>(help: &'a str, heading: &str) -> Option<&'a str> {
     let (_, behind) = help.split_once(&format!("{heading}:\n"))?;
     Some(behind.split_once("\n\n").map_or(behind, |(part, _)| part))
 }
 
-/// The words of a line as a shell has them, without what is said about it behind several spaces, and without redirections.
+/// Splits a line like a shell, without its description after several spaces and without redirections.
 fn words(line: &str) -> Vec<String> {
     let line = line.trim();
     let command = line.split_once("  ").map_or(line, |(command, _)| command);
@@ -46,7 +46,7 @@ fn every_command_has_examples_that_are_understood_and_exit_codes() {
         for line in examples.lines() {
             let words = words(line);
             assert_eq!(words[0], "kiln", "`{name}`: {line}");
-            // A command with subcommands shows those.
+            // A command with subcommands shows their examples.
             assert!(words.join(" ").starts_with(&name) || words[1] == "help", "`{name}`: {line}");
             let parsed = Cli::try_parse_from(&words);
             let is_help = |error: &clap::Error| error.kind() == clap::error::ErrorKind::DisplayHelp;

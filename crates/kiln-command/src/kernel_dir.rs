@@ -1,4 +1,4 @@
-//! Where the kernel cache is on disk, and whether it can be used.
+//! The location of the on-disk kernel cache, and whether it can be used.
 
 use crate::cache_dir::{CacheDir, CacheDirState};
 use crate::{Fallible, settings, terminal};
@@ -8,16 +8,16 @@ use kiln::{Device, DeviceKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The directory of compiled kernels, in the cache directory of the environment.
+/// The directory of compiled kernels, inside the cache directory of the environment.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelDir(PathBuf);
 
 impl KernelDir {
-    /// The directory, or what is wrong with it and how to put that right.
+    /// Returns the directory, or a message with the fault and its fix.
     pub(crate) fn of_environment() -> Result<Self, String> {
         let dir = CacheDir::of_environment();
         match (dir.state, dir.path) {
-            // Whether it can be written, the store finds out; what is in it can be read all the same.
+            // The store detects whether it is writable; existing contents can be read regardless.
             (CacheDirState::Ready | CacheDirState::NotCreated, Some(path)) => Ok(Self(path.join("kernels"))),
             (_, path) => {
                 let place = path.map_or_else(String::new, |path| format!(" {}", path.display()));
@@ -32,31 +32,31 @@ impl KernelDir {
         &self.0
     }
 
-    /// For a device that keeps its kernels here.
+    /// Returns options for a device that stores its kernels here.
     pub(crate) fn options(&self) -> KernelCacheOptions {
         KernelCacheOptions::new().disk(DiskTier::new(&self.0))
     }
 
-    /// The store, which is made where there is none.
+    /// Opens the store, creating it if necessary.
     pub(crate) fn open(&self) -> Fallible<DiskStore> {
         Ok(DiskStore::open(&self.0, StoreOptions::new())?)
     }
 
-    /// The store; `None` where there is none, which is the same as an empty one.
+    /// Opens the store; `None` if it does not exist, which is equivalent to an empty one.
     pub(crate) fn open_existing(&self) -> Fallible<Option<DiskStore>> {
-        // A link that leads nowhere is there, and is refused by the store.
+        // A dangling link exists, and the store refuses it.
         if self.0.symlink_metadata().is_err() { Ok(None) } else { self.open().map(Some) }
     }
 }
 
-/// The device with this name, or the best one, with the settings of the environment and compiled kernels kept where `kiln cache`
-/// looks for them. Without such a place it works all the same.
+/// Opens the named or the best device with the settings of the environment, and with compiled kernels stored where
+/// `kiln cache` looks for them. Works without such a directory too.
 pub(crate) fn open_device(name: Option<&str>) -> Fallible<Device> {
-    // The CPU device runs tensors without kernels that could be kept.
+    // The CPU device has no compiled kernels for tensor ops, so there is nothing to store.
     open(name, None, |device| device.info().kind != DeviceKind::Cpu)
 }
 
-/// As [`open_device`], for kernels: says on any device where they are not kept. The CPU device has this limit, where there is one.
+/// Like [`open_device`], but for kernels: warns on any device if they are not stored. The time limit applies to the CPU device.
 pub(crate) fn open_for_kernels(name: Option<&str>, time_limit: Option<Duration>) -> Fallible<Device> {
     open(name, time_limit, |_| true)
 }
@@ -73,12 +73,12 @@ fn open(name: Option<&str>, time_limit: Option<Duration>, has_kernels: impl Fn(&
     Ok(settings::watched(device)?)
 }
 
-/// The device with this name, or the best one, with the settings of the environment and this kernel cache. The time limit is for the CPU
+/// Opens the named or the best device with the settings of the environment and this kernel cache. The time limit applies to the CPU
 /// device.
 pub(crate) fn open_with(name: Option<&str>, kernels: KernelCacheOptions, limit: Option<Duration>) -> Fallible<Device> {
     let id = match name {
         Some(name) => name.to_string(),
-        // Opened once more, with these settings.
+        // Opened again by id, with these settings.
         None => Device::best()?.info().id.clone(),
     };
     if id != "cpu" {
@@ -88,17 +88,17 @@ pub(crate) fn open_with(name: Option<&str>, kernels: KernelCacheOptions, limit: 
     Ok(Device::cpu_with(if limit.is_some() { options.time_limit(limit) } else { options })?)
 }
 
-/// Says why a compiled kernel is not there the next time.
+/// Warns that a compiled kernel is not stored.
 pub(crate) fn warn_not_kept(fault: &str) {
     terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
 }
 
-/// Why not every kernel that a device compiled is stored; `None` where all are.
+/// Returns why some compiled kernels of a device are not stored; `None` if all are.
 pub(crate) fn lost(disk: &DiskTierState) -> Option<String> {
     match disk {
         DiskTierState::Off { reason } => Some(reason.clone()),
         DiskTierState::Open { statistics } if statistics.put_failures + statistics.puts_not_tried > 0 => {
-            // A store that writes did not try only what is too large, unless an earlier write failed.
+            // A working store skips only entries that are too large, unless an earlier write failed.
             let is_too_large = statistics.put_failures == 0;
             let fault = if is_too_large { "larger than an entry of the store may be" } else { "a write failed" };
             Some(write_fault(statistics).unwrap_or_else(|| fault.to_string()))
@@ -107,7 +107,7 @@ pub(crate) fn lost(disk: &DiskTierState) -> Option<String> {
     }
 }
 
-/// Why a store does not write; `None` where it does.
+/// Returns why a store does not write; `None` if it does.
 pub(crate) fn write_fault(statistics: &StoreStatistics) -> Option<String> {
     match &statistics.writing {
         Writing::On => None,

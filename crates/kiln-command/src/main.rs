@@ -1,10 +1,10 @@
 //! The `kiln` program.
 //!
-//! Owns the command line: parsing, the environment, the terminal and the exit status, which libraries leave alone.
-//! Refuses to compute: what a command tells comes from the `kiln` crate.
+//! Owns the command line: parsing, the environment, the terminal and the exit status, which libraries do not touch.
+//! Does not compute: reported results come from the `kiln` crate.
 //!
-//! Exit status: 0 done and all well, 1 something is broken or could not be done, 2 the command line was not understood; `validate` and
-//! `check` keep 1 for what they found, and return 2 where nothing could be run. The help of each command says what that means for it.
+//! Exit status: 0 success, 1 a failure or a problem found, 2 invalid command line; `validate` and `check` use 1 only for
+//! findings, and return 2 if nothing could be run. The help of each command states the details.
 
 #![deny(unsafe_code)]
 
@@ -37,7 +37,7 @@ use kiln_resource_cache::new_file;
 use std::error::Error;
 use std::process::ExitCode;
 
-/// What a command returns: a value, or what to tell the user.
+/// The result of a command: a value, or an error message for the user.
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 const EXAMPLES: &str = "\

@@ -1,4 +1,4 @@
-//! `kiln man`: manual pages, made of the declarations of the commands.
+//! `kiln man`: manual pages, generated from the command declarations.
 
 use crate::terminal::{count, plain};
 use crate::{Cli, Fallible, terminal};
@@ -44,9 +44,9 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name and the text of each page, that of the program first.
+/// Returns the name and text of each page, the program's page first.
 fn pages() -> io::Result<Vec<(String, String)>> {
-    // `help` has nothing to say that a page does not.
+    // `help` needs no page.
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
@@ -73,12 +73,12 @@ fn add_pages(command: &Command, pages: &mut Vec<(String, String)>) -> io::Result
     command.get_subcommands().try_for_each(|sub| add_pages(sub, pages))
 }
 
-/// Examples and exit status as sections whose lines stay as they are: clap_mangen would fill them like prose.
+/// Formats examples and exit status as sections with fixed line breaks: clap_mangen would reflow them like prose.
 fn sections(after_help: &str) -> String {
     let line = |line: &str| match line.strip_suffix(':').filter(|_| !line.starts_with(' ')) {
         Some(heading) => format!(".fi\n.SH \"{}\"\n.nf\n", heading.to_uppercase()),
         None if line.is_empty() => String::new(),
-        // A line that begins with a dot or a quote would be a request.
+        // A leading dot or quote would be a roff request.
         None => format!("\\&{}\n", line.trim_start().replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq")),
     };
     after_help.lines().map(line).chain([".fi\n".to_string()]).collect()

@@ -1,8 +1,8 @@
-//! Names that were meant: what is said about one that is not known.
+//! Suggestions for unknown names.
 
-/// Names of `all` that are like this one, the most similar first.
+/// Returns the names of `all` that are similar to this one, the most similar first.
 pub(crate) fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    // Of a single letter nothing would be left.
+    // 0 for a one-letter name, because every other letter is at distance 1.
     let limit = (name.len() / 3).max(1).min(name.len().saturating_sub(1));
     let mut near: Vec<(usize, &str)> = all
         .filter(|known| known.len().abs_diff(name.len()) <= limit)
@@ -14,7 +14,7 @@ pub(crate) fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// The names of `all` that are like this one, or `otherwise`, as the end of a message about an unknown name.
+/// Returns the end of an error message about an unknown name: similar names of `all`, or `otherwise`.
 pub(crate) fn similar_or<'a>(name: &str, all: impl Iterator<Item = &'a str>, otherwise: &str) -> String {
     match &similar(name, all)[..] {
         [] => otherwise.to_string(),

@@ -1,9 +1,9 @@
-//! `.npy`, NumPy's file of one array: reading and writing what kernels and tensors can hold, and what converts to it.
+//! `.npy`, NumPy's file format for one array: reads and writes the element types that kernels and tensors support or convert from.
 //!
-//! Versions 1 to 3, C and Fortran order, the numbers of [`Kind`] in little-endian order.
+//! Versions 1 to 3, C and Fortran order, the little-endian types of [`Kind`].
 //!
-//! Not the crate `npyz` (0.9.1), which fails the test `what_cannot_be_read_says_what_was_expected_and_found`: it multiplies the lengths of a shape
-//! without a check, so that `(4294967296, 4294967296)` panics in a debug build and is an array without elements in a release build; and it
+//! Does not use the crate `npyz` (0.9.1), which fails the test `what_cannot_be_read_says_what_was_expected_and_found`: it multiplies the
+//! lengths of a shape unchecked, so that `(4294967296, 4294967296)` panics in a debug build and is an empty array in a release build; and it
 //! allocates a header of 4 GiB for a file of 12 bytes that claims one.
 
 use std::fmt;
@@ -11,12 +11,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy itself refuses headers beyond 10,000 bytes, unless told otherwise.
+/// Maximum header length. NumPy by default refuses headers beyond 10,000 bytes.
 const MAX_HEADER_BYTES: usize = 1 << 16;
-/// NumPy lets the data begin at multiples of this.
+/// NumPy aligns the data to multiples of this.
 const ALIGNMENT: usize = 64;
 
-/// What the elements of an array can be.
+/// Element type of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     F16,
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Bool,
 }
 
-/// Each kind with its name in messages, its name in a header, and the bytes of one.
+/// Each type with its name in messages, its name in a header, and its size in bytes.
 const KINDS: [(Kind, &str, &str, u64); 9] = [
     (Kind::F16, "f16", "<f2", 2),
     (Kind::F32, "f32", "<f4", 4),
@@ -44,7 +44,7 @@ const KINDS: [(Kind, &str, &str, u64); 9] = [
 ];
 
 impl Kind {
-    /// The kind of this name, which dtypes and scalars share; `None` where NumPy has none.
+    /// Returns the type with this name, which dtypes and scalars share; `None` if NumPy has none.
     pub(crate) fn by_name(name: &str) -> Option<Self> {
         KINDS.iter().find(|(_, known, ..)| *known == name).map(|(kind, ..)| *kind)
     }
@@ -61,7 +61,7 @@ impl Kind {
         self.entry().3
     }
 
-    /// The table is in the order of the kinds, as a test shows.
+    /// Relies on the table being in the order of the variants, which a test checks.
     fn entry(self) -> (Self, &'static str, &'static str, u64) {
         KINDS[self as usize]
     }
@@ -77,12 +77,12 @@ impl fmt::Display for Kind {
 pub(crate) struct Array {
     pub(crate) kind: Kind,
     pub(crate) shape: Vec<u64>,
-    /// The elements, the last axis fastest, each little-endian.
+    /// The elements in C order, each little-endian.
     pub(crate) data: Vec<u8>,
 }
 
 impl Array {
-    /// The array in a file. An error names the file.
+    /// Reads the array in a file. An error names the file.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         Self::parse(bytes).map_err(|error| format!("{}: {error}", path.display()))
@@ -93,7 +93,7 @@ impl Array {
         file.write_all(&self.data)
     }
 
-    /// The array of a file's bytes. An error says what was expected and what was found.
+    /// Parses a file. An error says what was expected and what was found.
     fn parse(mut bytes: Vec<u8>) -> Result<Self, String> {
         let (header, start) = split(&bytes)?;
         let Header { kind, is_fortran, shape } = Header::parse(header)?;
@@ -116,7 +116,7 @@ impl Array {
         let prefix = |length_bytes: usize| MAGIC.len() + 2 + length_bytes;
         let padded =
             |length_bytes| (prefix(length_bytes) + text.len() + 1).next_multiple_of(ALIGNMENT) - prefix(length_bytes);
-        // Version 1 has two bytes for the length of the header, which is enough for every shape but an absurd one.
+        // Version 1 has two bytes for the length of the header, which is enough for every realistic shape.
         let (version, length) = match u16::try_from(padded(2)) {
             Ok(length) => (1, length.to_le_bytes().to_vec()),
             Err(_) => (2, u32::try_from(padded(4)).unwrap_or(u32::MAX).to_le_bytes().to_vec()),
@@ -127,7 +127,7 @@ impl Array {
     }
 }
 
-/// A shape as Python writes it: `()`, `(3,)`, `(2, 3)`.
+/// Formats a shape as Python does: `()`, `(3,)`, `(2, 3)`.
 pub(crate) fn tuple(shape: &[impl ToString]) -> String {
     let lengths: Vec<String> = shape.iter().map(ToString::to_string).collect();
     match &lengths[..] {
@@ -136,17 +136,17 @@ pub(crate) fn tuple(shape: &[impl ToString]) -> String {
     }
 }
 
-/// Bytes of an array with this shape; `None` where no file could hold them.
+/// Returns the size of an array with this shape; `None` on overflow.
 pub(crate) fn data_bytes(kind: Kind, shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(kind.bytes(), |bytes, length| bytes.checked_mul(*length))
 }
 
-/// The elements of a Fortran array, whose first axis is fastest, in C order. There are as many as the shape has.
+/// Transposes the elements of a Fortran-order array to C order. `data` must match the shape.
 fn last_axis_fastest(data: &[u8], shape: &[u64], kind: Kind) -> Vec<u8> {
     if data.is_empty() {
         return Vec::new();
     }
-    // The bytes are there, so every length fits in `usize`.
+    // The data is in memory, so every length fits in `usize`.
     let axes: Vec<usize> = shape.iter().filter(|length| **length != 1).map(|length| *length as usize).collect();
     let bytes = kind.bytes() as usize;
     let mut steps = vec![bytes; axes.len()];
@@ -169,7 +169,7 @@ fn last_axis_fastest(data: &[u8], shape: &[u64], kind: Kind) -> Vec<u8> {
     ordered
 }
 
-/// The header's text, and where the data begins.
+/// Returns the header's text, and the offset of the data.
 fn split(bytes: &[u8]) -> Result<(&str, usize), String> {
     let cut = |what: &str| format!("expected {what}, found the end of the file after {} bytes", bytes.len());
     let rest = bytes.strip_prefix(MAGIC).ok_or("expected a `.npy` file, found something else")?;
@@ -196,7 +196,7 @@ struct Header {
 }
 
 impl Header {
-    /// Reads `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }` with its keys in any order.
+    /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }` with its keys in any order.
     fn parse(text: &str) -> Result<Self, String> {
         let mut cursor = Cursor { rest: text };
         let (mut kind, mut is_fortran, mut shape) = (None, None, None);
@@ -230,7 +230,7 @@ impl Header {
     }
 }
 
-/// The part of a header that is not read yet.
+/// The unread part of a header.
 struct Cursor<'a> {
     rest: &'a str,
 }
@@ -297,7 +297,7 @@ impl<'a> Cursor<'a> {
         self.expect('(')?;
         while !self.eat(')') {
             lengths.push(self.number()?);
-            // `(3)` is a number in brackets, not a tuple.
+            // `(3)` is a parenthesized number, not a tuple.
             if !self.eat(',') {
                 if lengths.len() == 1 {
                     return Err(self.fault("`,` after the only length of a shape"));
@@ -372,7 +372,7 @@ mod tests {
             let array = Array::parse(with_header(1, &header.replace("SHAPE", &tuple(&shape)), &data)).unwrap();
             let numbers = array.data.chunks_exact(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
             let expected = (0..count).map(|mut rest| {
-                // The index of this element in C order, the last axis first, then its place in Fortran order.
+                // The index of this element in C order, the last axis first, then its offset in Fortran order.
                 let mut index: Vec<u64> = Vec::new();
                 for length in shape.iter().rev() {
                     index.push(rest % length);
@@ -434,7 +434,7 @@ mod tests {
         insta::assert_snapshot!("errors", errors.join("\n"));
     }
 
-    /// Style: bytes from files use checked arithmetic; what is damaged is an error, never a panic or another array.
+    /// A damaged file is an error, never a panic or another array: the parser uses checked arithmetic only.
     #[test]
     fn truncations_and_flipped_bits_are_errors_or_the_same_array() {
         for (kind, ..) in KINDS {
@@ -455,7 +455,7 @@ mod tests {
         }
     }
 
-    /// Every byte of the header replaced by every other: an error or an array whose length is that of its shape.
+    /// Every byte of the header replaced by every other: an error, or an array whose length matches its shape.
     #[test]
     fn any_byte_in_any_place_is_an_error_or_a_consistent_array() {
         let array = small(Kind::F16);

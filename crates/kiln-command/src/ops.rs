@@ -1,4 +1,4 @@
-//! `kiln ops`: every op, and what is known about it.
+//! `kiln ops`: lists every op with its properties.
 
 use crate::eval::{Accuracy, Facts, Gradient, Kind, facts};
 use crate::names::similar;
@@ -48,14 +48,14 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     } else {
         args.names.iter().map(|name| find(name)).collect::<Result<_, _>>()?
     };
-    // What is known about an op does not depend on the device.
+    // The properties of an op do not depend on the device.
     let device = settings::open_cpu()?;
     let ops = chosen.into_iter().map(|function| facts(function, &device)).collect::<Fallible<_>>()?;
     terminal::show(&OpsReport { ops }, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The op of this name.
+/// Returns the op with this name.
 pub(crate) fn find(name: &str) -> Result<Function, String> {
     Function::by_name(name).ok_or_else(|| {
         let near = match &similar(name, Function::all().map(Function::name))[..] {
@@ -108,7 +108,7 @@ fn gradient(gradient: Gradient) -> &'static str {
     }
 }
 
-/// The names, or one word for a set of them that many ops have.
+/// Returns the names, or one word for a common set of them.
 fn dtypes(names: &[&str]) -> String {
     let named = |is_in: &dyn Fn(DType) -> bool| {
         DType::ALL.into_iter().filter(|&dtype| is_in(dtype)).map(DType::name).eq(names.iter().copied())

@@ -1,6 +1,6 @@
-//! A file for events that is bounded by rotation.
+//! An event file bounded by rotation.
 //!
-//! Not the crate `file-rotate`: it rotates after a write that exceeded the limit, leaves half a line behind on a full disk, and opens its
+//! Does not use the crate `file-rotate`: it rotates after a write that exceeded the limit, leaves a partial line on a full disk, and opens its
 //! files itself, so that they cannot be locked against other processes.
 
 use kiln::observe::claim_event_file;
@@ -12,34 +12,34 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_FILES: usize = 4;
 
-/// A file of lines. One that would grow past its limit is renamed to `name.1` (`name.1` to `name.2`, and so on), and a new one begun; the
-/// oldest beyond the number of files is deleted.
+/// A file of lines. A file that would exceed its limit is renamed to `name.1` (`name.1` to `name.2`, and so on) and a new one is created; the
+/// oldest beyond the maximum number of files is deleted.
 ///
-/// Each call of [`Write::write`] takes whole lines and writes all of them to one file, or none: if the system takes a part, that part is
-/// removed again, so that the file stays readable when the disk has room.
+/// Each call of [`Write::write`] takes whole lines and writes all of them to one file, or none: a partial write is rolled back, so that
+/// the file stays readable after the disk has room again.
 #[derive(Debug)]
 pub(crate) struct RotatingFile {
     path: PathBuf,
     file: File,
     len: u64,
-    /// The file ends in the middle of a line that could not be removed.
+    /// Whether the file ends with a partial line that could not be removed.
     is_torn: bool,
     max_file_bytes: u64,
     max_files: usize,
 }
 
 impl RotatingFile {
-    /// Appends to the file at `path`, or to one with a number in its name where another writer has it ([`claim_event_file`]): at most 4 files
+    /// Appends to the file at `path`, or to a numbered one if another writer holds it ([`claim_event_file`]): at most 4 files
     /// of 64 MiB.
     ///
     /// # Errors
-    /// Those of opening the file.
+    /// Returns an error if the file cannot be opened.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Self::with_limits(path, MAX_FILE_BYTES, MAX_FILES)
     }
 
-    /// At most `max_files` files, the current one included, of `max_file_bytes` each, both at least 1. Lines longer than that have a file to
-    /// themselves. Files beyond the number, left by a writer that was allowed more, are deleted.
+    /// Opens with at most `max_files` files, including the current one, of `max_file_bytes` each, both at least 1. Longer lines get a file
+    /// of their own. Surplus files, left by a writer with a higher limit, are deleted.
     fn with_limits(path: &Path, max_file_bytes: u64, max_files: usize) -> io::Result<Self> {
         let (file, path) = claim_event_file(path)?;
         let len = file.metadata()?.len();
@@ -49,8 +49,8 @@ impl RotatingFile {
         Ok(Self { path, file, len, is_torn: false, max_file_bytes, max_files })
     }
 
-    /// Renames the files one step on and begins a new one. If an earlier attempt got no further than the renaming, or someone deleted the
-    /// file, there is nothing to rename.
+    /// Renames each file to the next number and creates a new one. There is nothing to rename if an earlier attempt failed after the renaming, or
+    /// if someone deleted the file.
     fn rotate(&mut self) -> io::Result<()> {
         if self.path.exists() {
             for age in (1..self.max_files).rev() {
@@ -109,7 +109,7 @@ fn aged(path: &Path, age: usize) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A folder that deletes itself and the path of a file to be in it.
+    /// Returns a temporary folder and the path of a file in it.
     fn new_file() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(file.write(lines.as_bytes()).unwrap(), lines.len());
     }
 
-    /// The file and its older generations, as far as they exist, newest first.
+    /// Returns the file and its existing older generations, newest first.
     fn generations(path: &Path) -> Vec<PathBuf> {
         (0..).map(|age| aged(path, age)).take_while(|path| path.exists()).collect()
     }
@@ -129,7 +129,7 @@ mod tests {
         fs::read_to_string(path).unwrap()
     }
 
-    /// All lines, oldest first, which are numbers; each file ends in a line break.
+    /// Parses all lines as numbers, oldest first; each file ends with a line break.
     fn numbers(path: &Path) -> Vec<u64> {
         let mut numbers = Vec::new();
         for path in generations(path).iter().rev() {
@@ -144,7 +144,7 @@ mod tests {
     fn rotation_loses_and_splits_no_line() {
         let (_folder, path) = new_file();
         let mut file = RotatingFile::with_limits(&path, 512, 1000).unwrap();
-        // Numbers of one to twenty digits: lines of many lengths meet the limit in many ways.
+        // Numbers of one to twenty digits: lines of many lengths reach the limit in many ways.
         let expected: Vec<u64> = (0..5000).map(|at| u64::MAX >> (at % 64)).collect();
         for number in &expected {
             write(&mut file, &format!("{number}\n"));
@@ -270,7 +270,7 @@ mod tests {
             assert_eq!(written + failed, 300);
             return;
         }
-        // The shell makes every write beyond 512 bytes fail half way, as a full disk does, and not with a signal.
+        // The shell makes every write beyond 512 bytes fail midway, as on a full disk, and not with a signal.
         let (folder, path) = new_file();
         let mut command = std::process::Command::new("sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
@@ -279,7 +279,7 @@ mod tests {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         let len = text(&path).len();
         assert!(len > 400 && !len.is_multiple_of(512), "{len} bytes: the line at the limit was cut, then taken back");
-        // With room again, the file goes on with whole lines.
+        // With room again, the file continues with whole lines.
         write(&mut RotatingFile::open(&path).unwrap(), "500\n");
         let lines = numbers(&path);
         assert_eq!(lines, (10_000..9_999 + lines.len() as u64).chain([500]).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Settings of devices in the environment: options of the CPU device, events and metrics.
+//! Device settings from the environment: options of the CPU device, events and metrics.
 
 use crate::kernel_dir::KernelDir;
 use crate::metrics;
@@ -8,36 +8,36 @@ use kiln::device::CpuOptions;
 use kiln::observe::{EVENTS_SETTING, EventLines};
 use kiln::{Device, Error, ErrorKind, Result};
 
-/// The settings of the CPU device, with compiled kernels kept where `kiln cache` looks for them.
+/// Returns the settings of the CPU device, with compiled kernels stored where `kiln cache` looks for them.
 ///
 /// # Errors
-/// `InvalidArgument` where a variable has a value that it cannot have.
+/// Returns `InvalidArgument` if a variable has an invalid value.
 pub(crate) fn cpu_options() -> Result<CpuOptions> {
     let kernels = KernelDir::of_environment();
     let kernels = kernels.map_or_else(|_| KernelCacheOptions::new().without_disk(), |dir| dir.options());
     Ok(CpuOptions::from_settings(variable)?.kernels(kernels))
 }
 
-/// The CPU device with these settings, watched where the environment asks for it.
+/// Opens the CPU device with the settings of the environment, with events and metrics if enabled there.
 ///
 /// # Errors
-/// As [`cpu_options`], and those of opening.
+/// As [`cpu_options`], or the error of opening the device.
 pub(crate) fn open_cpu() -> Result<Device> {
     open_cpu_with(cpu_options()?)
 }
 
-/// The CPU device with other settings, watched as that of [`open_cpu`].
+/// Like [`open_cpu`], with other options.
 ///
 /// # Errors
-/// Those of opening.
+/// Returns the error of opening the device.
 pub(crate) fn open_cpu_with(options: CpuOptions) -> Result<Device> {
     watched(Device::cpu_with(options)?)
 }
 
-/// The device, with its events in the file that `KILN_EVENTS` names, and its metrics where `KILN_METRICS` says.
+/// Sends the events of a device to the file that `KILN_EVENTS` names, and exports its metrics as `KILN_METRICS` says.
 ///
 /// # Errors
-/// `Io` where the file for events cannot be opened; those of [`Device::watch`](kiln::Device) and [`metrics::watch`].
+/// Returns `Io` if the event file cannot be opened, or the errors of [`Device::watch`](kiln::Device) and [`metrics::watch`].
 pub(crate) fn watched(device: Device) -> Result<Device> {
     if let Some(path) = variable(EVENTS_SETTING).filter(|path| !path.is_empty()) {
         let file = RotatingFile::open(path.as_ref()).map_err(|error| {
@@ -50,7 +50,7 @@ pub(crate) fn watched(device: Device) -> Result<Device> {
     Ok(device)
 }
 
-/// A variable; what is no text in it is shown by a sign for that, and is no value of any setting.
+/// Returns a variable. Invalid UTF-8 becomes a replacement character, which no setting accepts.
 pub(crate) fn variable(name: &str) -> Option<String> {
     Some(std::env::var_os(name)?.to_string_lossy().into_owned())
 }

@@ -1,4 +1,4 @@
-//! How the command line names a kernel: the same for `kiln run`, `kiln cache explain` and `kiln cache warm`.
+//! Kernel arguments of the command line, shared by `kiln run`, `kiln cache explain` and `kiln cache warm`.
 
 use crate::Fallible;
 use kiln::Device;
@@ -23,8 +23,8 @@ pub(crate) struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// The kernel in a file. Its name is that of the file, without the folders: a kernel is the same kernel from wherever
-    /// it is run.
+    /// Reads the kernel in a file. Its name is the file name without folders, so that its identity does not depend on the
+    /// working directory.
     pub(crate) fn read(&self, path: &Path) -> Fallible<KernelSource> {
         self.check()?;
         self.read_entry(path, None)
@@ -39,7 +39,7 @@ impl SourceArgs {
         }
     }
 
-    /// As [`read`](Self::read), with an entry point that comes before the one of the command line.
+    /// Like [`read`](Self::read), with an entry point that overrides the one of the command line.
     pub(crate) fn read_entry(&self, path: &Path, entry: Option<&str>) -> Fallible<KernelSource> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read the kernel {}: {error}", path.display()))?;
@@ -56,7 +56,7 @@ impl SourceArgs {
     }
 }
 
-/// The kernel on a device. Where a constant has no value, the error says how to give it.
+/// Compiles the kernel on a device. If a constant has no value, the error says how to set it.
 pub(crate) fn compile(device: &Device, source: KernelSource) -> Fallible<Kernel> {
     device.kernel(source).map_err(|error| {
         let text = error.to_string();
@@ -68,7 +68,7 @@ pub(crate) fn compile(device: &Device, source: KernelSource) -> Fallible<Kernel>
     })
 }
 
-/// The first of these names that was there before.
+/// Returns the first name that repeats an earlier one.
 pub(crate) fn repeated<T: Copy + PartialEq>(names: impl IntoIterator<Item = T>) -> Option<T> {
     let mut seen = Vec::new();
     names.into_iter().find(|name| {
@@ -97,7 +97,7 @@ impl<T: FromStr> Named<T> {
     }
 }
 
-/// A `--option`, for clap.
+/// Parses an `--option` for clap.
 fn parse_setting(text: &str) -> Result<Named<String>, String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=SETTING")?;
     set(&mut KernelOptions::default(), name, value)?;

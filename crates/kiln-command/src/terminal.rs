@@ -1,4 +1,4 @@
-//! What every command writes: a report as text or as JSON, and small pieces of text.
+//! Output of the commands: a report as text or as JSON, and text formatting.
 
 use crate::new_file::NewFile;
 use clap::builder::styling::Style;
@@ -8,15 +8,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The number of the JSON forms of `kiln run` and `kiln cache`. Fields may be added under the same number.
+/// Version of the JSON format of `kiln run` and `kiln cache`. Adding fields does not change it.
 const FORMAT: u32 = 1;
 
-/// What a command has to tell: data for programs, text for people.
+/// The output of a command: JSON for programs, text for people.
 pub(crate) trait Report: Serialize {
-    /// The text, with a line end at its end.
+    /// Returns the text, ending with a newline.
     fn text(&self) -> String;
 
-    /// Whether the exit status is 0.
+    /// Returns whether the exit status is 0.
     fn is_good(&self) -> bool {
         true
     }
@@ -29,7 +29,7 @@ struct Numbered<'a, R> {
     report: &'a R,
 }
 
-/// Writes a report to standard output: one JSON object, or its text. Returns the exit status.
+/// Writes a report to standard output, as one JSON object or as text. Returns the exit status.
 pub(crate) fn show(report: &impl Report, json: bool) -> io::Result<ExitCode> {
     let text = if json { to_json(&Numbered { format: FORMAT, report })? } else { report.text() };
     write(&mut io::stdout(), &text)?;
@@ -40,12 +40,12 @@ pub(crate) fn to_json(value: &impl Serialize) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(value).map_err(io::Error::other)? + "\n")
 }
 
-/// The name of an enum's variant in JSON: reports call it the same.
+/// Returns the JSON name of an enum variant, which reports use too.
 pub(crate) fn word(variant: &impl Serialize) -> String {
     serde_json::to_string(variant).map_or_else(|_| String::new(), |text| text.trim_matches('"').to_string())
 }
 
-/// A reader who has seen enough (`kiln doctor | head -1`) is no failure.
+/// Writes a text and flushes it. A closed pipe (`kiln doctor | head -1`) is not an error.
 pub(crate) fn write(out: &mut impl Write, text: &str) -> io::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -55,7 +55,7 @@ pub(crate) fn write(out: &mut impl Write, text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a file in the place of the one that is there.
+/// Writes a file, replacing an existing one.
 pub(crate) fn write_file(path: &Path, text: &str) -> io::Result<()> {
     let mut file = NewFile::create(path)?;
     file.write_all(text.as_bytes())?;
@@ -64,27 +64,27 @@ pub(crate) fn write_file(path: &Path, text: &str) -> io::Result<()> {
 
 /// Writes a line to standard error: `error`, `warning` or `note`, and the message.
 pub(crate) fn tell(kind: &str, message: &str) {
-    // Where standard error is closed, the exit status still tells of an error, and nobody wants to hear the rest.
+    // If standard error is closed, the exit status still signals an error.
     let _ = writeln!(io::stderr(), "{kind}: {message}");
 }
 
-/// Says something beside the report.
+/// Prints a warning to standard error, separate from the report.
 pub(crate) fn warn(message: &str) {
     tell("warning", message);
 }
 
-/// The exit status of a command that keeps 1 for what it found, where it could not run.
+/// Returns the exit status of a command that could not run and that reserves 1 for its findings.
 pub(crate) fn could_not_run(error: &str) -> ExitCode {
     tell("error", error);
     ExitCode::from(2)
 }
 
-/// Names come from drivers, files and the environment: none of them steers the terminal.
+/// Replaces control characters, so that names from drivers, files and the environment cannot control the terminal.
 pub(crate) fn plain(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
-/// Rows with their columns aligned, two spaces apart.
+/// Formats rows with aligned columns, two spaces apart.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
@@ -96,23 +96,23 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// As [`table`], below the names of the columns.
+/// Like [`table`], below the column names.
 pub(crate) fn table_of(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let columns = columns.iter().map(ToString::to_string).collect();
     table(&std::iter::once(columns).chain(rows).collect::<Vec<_>>())
 }
 
-/// A text in this style, for `anstream`.
+/// Applies a style to a text, for `anstream`.
 pub(crate) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Microseconds, as [`seconds`] writes a time.
+/// Formats microseconds like [`seconds`].
 pub(crate) fn time(us: u64) -> String {
     seconds(us as f64 * 1e-6)
 }
 
-/// A number with three digits.
+/// Formats a number with three digits.
 pub(crate) fn digits(number: f64) -> String {
     match number.abs() {
         size if size >= 99.95 => format!("{number:.0}"),
@@ -121,16 +121,16 @@ pub(crate) fn digits(number: f64) -> String {
     }
 }
 
-/// A measured time with three digits: `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
+/// Formats a measured time with three digits: `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
 pub(crate) fn seconds(time: f64) -> String {
     let (factor, unit) = scale(time * 1e9, 1000.0, &TIMES);
     format!("{} {unit}", digits(time * 1e9 / factor))
 }
 
-/// Units of time, from nanoseconds on.
+/// Units of time, starting with nanoseconds.
 pub(crate) const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
 
-/// The first of the units in which a number has at most three digits before the point, with its factor; each unit is `step` times the one before.
+/// Returns the first unit in which a number has at most three digits before the point, with its factor; each unit is `step` times the previous.
 pub(crate) fn scale(number: f64, step: f64, units: &[&'static str]) -> (f64, &'static str) {
     let (mut factor, mut at) = (1.0, 0);
     while at + 1 < units.len() && number.abs() / factor >= 999.5 {
@@ -139,12 +139,12 @@ pub(crate) fn scale(number: f64, step: f64, units: &[&'static str]) -> (f64, &'s
     (factor, units[at])
 }
 
-/// Microseconds, as the JSON forms have times.
+/// Returns a time in microseconds, the unit of the JSON format.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// `1 kernel`, `2 kernels`.
+/// Formats a count: `1 kernel`, `2 kernels`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

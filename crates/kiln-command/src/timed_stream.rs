@@ -1,4 +1,4 @@
-//! A connection that is read for a limited time.
+//! A connection with a read deadline.
 
 use std::io::{self, Read};
 use std::net::TcpStream;

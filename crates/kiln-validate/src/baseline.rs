@@ -1,57 +1,57 @@
-//! Against an earlier report: ratios that became worse. Ratios are those of one run on one machine, so they mean the same on another.
+//! Comparison with an earlier report. Ratios come from one run on one machine, so they are comparable across machines.
 
 use crate::report::{Outcome, Report};
 use serde::{Deserialize, Serialize};
 
-/// What is kept of a report: the ratio of each claim on each device.
+/// The stored part of a report: the ratio of each claim on each device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
-    /// The version of Kiln.
+    /// Version of Kiln.
     pub version: String,
     /// The ratios.
     pub claims: Vec<BaselineClaim>,
 }
 
-/// A claim as it was.
+/// A stored claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BaselineClaim {
-    /// The claim's name.
+    /// Name of the claim.
     pub id: String,
     /// The device.
     pub device: String,
-    /// The ratio; `None` where none was found.
+    /// Ratio; `None` if none was measured.
     pub ratio: Option<f64>,
 }
 
-/// A claim that became worse.
+/// A claim that got worse.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regression {
-    /// The claim's name.
+    /// Name of the claim.
     pub id: String,
     /// The device.
     pub device: String,
-    /// The ratio as it was.
+    /// Ratio in the baseline.
     pub before: f64,
-    /// The ratio now; `None` where the output was wrong, or nothing was measured.
+    /// Current ratio; `None` if the output was wrong or nothing was measured.
     pub now: Option<f64>,
-    /// In words.
+    /// Description of the regression.
     pub reason: String,
 }
 
 impl Baseline {
-    /// What is kept of a report.
+    /// Creates a baseline from a report.
     pub fn of(report: &Report) -> Self {
         let claim = |claim: &Outcome| BaselineClaim {
             id: claim.id.clone(),
             device: claim.device.clone(),
-            // A number that a check makes worthless is none.
+            // A failed check invalidates the ratio.
             ratio: claim.ratio.filter(|ratio| ratio.is_finite() && claim.checks.iter().all(|check| check.passed)),
         };
         Self { version: report.version.clone(), claims: report.claims.iter().map(claim).collect() }
     }
 
-    /// The claims whose ratio fell by more than a share: of 0.1, from 2 to less than 1.8. A claim that was not measured this time is no
-    /// regression.
+    /// Returns the claims whose ratio fell by more than the fraction `most`: with 0.1, from 2 to less than 1.8. A claim that was not measured this
+    /// time is not a regression.
     pub fn regressions(&self, report: &Report, most: f64) -> Vec<Regression> {
         let is_of = |known: &BaselineClaim, claim: &Outcome| claim.id == known.id && claim.device == known.device;
         let judge =
@@ -61,8 +61,8 @@ impl Baseline {
 }
 
 impl BaselineClaim {
-    /// What became worse. Where the interval of the ratio reaches the bound, noise explains it; a number that another check makes
-    /// worthless says nothing; a wrong output, and a claim that could not run, are always worse.
+    /// Compares a claim with the baseline. A ratio whose interval reaches the bound is explained by noise, and a ratio with another failed check
+    /// is ignored; a wrong output, and a claim that could not run, are always regressions.
     fn against(&self, claim: &Outcome, most: f64) -> Option<Regression> {
         let before = self.ratio?;
         let (now, reason) = if let Some(wrong) = claim.wrong_output() {
@@ -72,7 +72,7 @@ impl BaselineClaim {
                 return None;
             }
             let best = claim.interval.map_or(now, |[_, high]| high);
-            // Written so that a ratio that is no number is worse.
+            // The comparison is false for a NaN ratio, which counts as a regression.
             if best >= before * (1.0 - most) {
                 return None;
             }
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Noise is no regression, a wrong output always is.
+    /// Noise is not a regression; a wrong output always is.
     #[test]
     fn a_regression_is_beyond_the_bound_and_beyond_the_noise() {
         let known = BaselineClaim { id: "one".to_string(), device: "cpu".to_string(), ratio: Some(2.0) };

@@ -1,4 +1,4 @@
-//! What a claim is, and how it ends.
+//! Claims, their evidence and how they are judged.
 
 use crate::clock::{Balanced, Clock};
 use crate::limits::DeviceLimits;
@@ -11,97 +11,97 @@ use kiln_bench::{Effort, Fault};
 use serde::Serialize;
 use std::path::Path;
 
-/// A statement about performance, with everything that it takes to show it.
+/// A performance claim and the code that measures it.
 #[derive(Serialize)]
 pub struct Claim {
-    /// Its name.
+    /// Name of the claim.
     pub id: &'static str,
-    /// The claim in a sentence.
+    /// The claim as a sentence.
     pub title: &'static str,
     /// What is measured, and how.
     pub measures: &'static str,
     /// What Kiln is compared with.
     pub comparison: &'static str,
-    /// What the ratio is to be at least, by device.
+    /// Minimum ratio, by device kind.
     #[serde(flatten)]
     pub target: Targets,
-    /// Whether it runs where few samples are taken.
+    /// Whether the claim is part of a quick run.
     pub in_quick: bool,
-    /// Measures it.
+    /// Measures the claim.
     #[serde(skip)]
     pub run: fn(&mut Context<'_>) -> Result<Evidence, Fault>,
 }
 
-/// What the ratio of a claim is to be at least; `None` where the claim says nothing about such a device.
+/// Minimum ratios of a claim; `None` if the claim does not apply to that kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Targets {
-    /// On the CPU device.
+    /// Target on the CPU device.
     #[serde(rename = "target_cpu")]
     pub cpu: Option<f64>,
-    /// On a GPU.
+    /// Target on a GPU.
     #[serde(rename = "target_gpu")]
     pub gpu: Option<f64>,
 }
 
 impl Targets {
-    /// Of the CPU device alone.
+    /// Creates a target for the CPU device only.
     pub const fn cpu(target: f64) -> Self {
         Self { cpu: Some(target), gpu: None }
     }
 
-    /// Of a GPU alone.
+    /// Creates a target for GPUs only.
     pub const fn gpu(target: f64) -> Self {
         Self { cpu: None, gpu: Some(target) }
     }
 
-    /// Of both.
+    /// Creates targets for both.
     pub const fn both(cpu: f64, gpu: f64) -> Self {
         Self { cpu: Some(cpu), gpu: Some(gpu) }
     }
 }
 
-/// What a claim has at hand.
+/// The environment in which a claim runs.
 pub struct Context<'a> {
-    /// The device that it is about.
+    /// The device under test.
     pub device: &'a Device,
-    /// What the device could do.
+    /// Measured limits of the device.
     pub limits: &'a mut DeviceLimits,
     /// How long to measure.
     pub effort: Effort,
-    /// Whether few samples are taken, of smaller works.
+    /// Whether this is a quick run: fewer samples, smaller workloads.
     pub quick: bool,
-    /// Tells the time.
+    /// Clock of the measurements.
     pub clock: &'a dyn Clock,
     /// The `kiln` program, for claims about fresh processes.
     pub program: Option<&'a Path>,
-    /// What plots show.
+    /// Plot data, which claims append to.
     pub plots: &'a mut Plots,
 }
 
-/// What a claim rests on.
+/// The evidence for a claim.
 #[derive(Clone, Debug)]
 #[must_use]
 pub enum Evidence {
-    /// Numbers, which count where all checks hold.
+    /// A measurement, which counts if all checks pass.
     Found {
-        /// How many times as good as the comparison.
+        /// Ratio to the comparison; larger is better.
         ratio: Ratio,
-        /// What was measured, and its unit.
+        /// Measured value and its unit.
         value: (f64, &'static str),
-        /// The times of Kiln, where the claim is about time: median, spread and samples.
+        /// Kiln's times, if the claim is about time: median, spread and number of samples.
         times: Option<(f64, f64, usize)>,
-        /// What was checked.
+        /// The checks and their results.
         checks: Vec<Check>,
     },
-    /// It cannot be shown here, for this reason.
+    /// The claim cannot be shown here; contains the reason.
     Declined(String),
 }
 
 impl Context<'_> {
-    /// Times arms; Kiln's is the first.
+    /// Times the arms; the first one is Kiln.
     ///
     /// # Errors
-    /// What keeps an arm from running.
+    /// Returns the error of an arm that cannot run.
     pub fn measure(&mut self, arms: &mut [Arm<'_>], referee: &dyn Referee) -> Result<Measured, Fault> {
         let mut order = Balanced::new(self.effort.seed);
         let memory_bytes_per_s = self.limits.copy_bytes_per_s();
@@ -109,12 +109,12 @@ impl Context<'_> {
         trial.measure(arms, referee)
     }
 
-    /// Times arms that do a work of the bench, with the least time that the device needs for it.
+    /// Times arms that run a `kiln-bench` workload, and returns the roofline time of the device with them.
     ///
-    /// The limit is measured before and after the arms, and the better one counts: on a machine that others use, it changes in between.
+    /// The limit is measured before and after the arms and the better one counts, because it changes on a machine with other users.
     ///
     /// # Errors
-    /// What keeps an arm from running; a work without a limit.
+    /// Returns the error of an arm that cannot run, or an error if the workload has no limit.
     pub fn measure_bounded(&mut self, arms: &mut [Arm<'_>], work: &WorkReferee) -> Result<(Measured, f64), Fault> {
         self.limits.improve(self.device, &work.op, work.number)?;
         let measured = self.measure(arms, work)?;
@@ -125,26 +125,26 @@ impl Context<'_> {
 }
 
 impl Evidence {
-    /// How many times as fast the first arm is as the second. `value` turns the first arm's median into a number with a unit.
+    /// Creates evidence from the speedup of the first arm over the second. `value` turns the first arm's median into a number with a unit.
     pub fn faster(measured: Measured, value: impl FnOnce(f64) -> (f64, &'static str)) -> Self {
         let (own, other) = (&measured.arms[0], &measured.arms[1]);
         let (ratio, value) = (own.faster_than(other), value(own.median()));
         Self::timed(measured, ratio, value)
     }
 
-    /// A ratio with the times and checks of a trial.
+    /// Creates evidence from a ratio and the times and checks of a trial.
     pub fn timed(measured: Measured, ratio: Ratio, value: (f64, &'static str)) -> Self {
         let own = &measured.arms[0];
         let times = Some((own.median(), own.spread(), own.samples()));
         Self::Found { ratio, value, times, checks: measured.checks }
     }
 
-    /// A ratio of counts.
+    /// Creates evidence from a ratio of counts, which have no noise.
     pub fn counted(ratio: f64, value: (f64, &'static str), checks: Vec<Check>) -> Self {
         Self::Found { ratio: Ratio::exact(ratio), value, times: None, checks }
     }
 
-    /// With another check.
+    /// Adds a check.
     pub fn with(mut self, check: Check) -> Self {
         if let Self::Found { checks, .. } = &mut self {
             checks.push(check);
@@ -153,18 +153,18 @@ impl Evidence {
     }
 }
 
-/// A check of counters.
+/// Creates a check of counters.
 pub fn counts(passed: bool, detail: impl Into<String>) -> Check {
     Check::new(check::COUNTS, passed, detail)
 }
 
-/// A check of outputs: right, as `detail` says, unless something wrong was found.
+/// Creates a check of outputs: it passes with `detail` unless `wrong` is set.
 pub(crate) fn output(wrong: Option<String>, detail: impl Into<String>) -> Check {
     Check::new(check::OUTPUT, wrong.is_none(), wrong.unwrap_or_else(|| detail.into()))
 }
 
 impl Claim {
-    /// How the claim ends with this evidence.
+    /// Judges the claim by this evidence.
     pub fn outcome(&self, device: &str, target: f64, evidence: Result<Evidence, Fault>) -> Outcome {
         let mut outcome = Outcome {
             id: self.id.to_string(),
@@ -200,7 +200,7 @@ impl Claim {
     }
 }
 
-/// A wrong output fails. A number that another check makes worthless shows nothing. A target within the noise is neither reached nor missed.
+/// Judges a ratio. A wrong output fails; any other failed check invalidates the number; a target within the noise is neither reached nor missed.
 fn verdict(ratio: Ratio, target: f64, checks: &[Check]) -> (Status, String) {
     if let Some(wrong) = checks.iter().find(|found| !found.passed && found.name == check::OUTPUT) {
         return (Status::Failed, wrong.detail.clone());

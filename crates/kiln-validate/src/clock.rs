@@ -1,14 +1,14 @@
-//! The clock and the order in which arms take turns: both are given to a trial, so that tests can give it bad ones.
+//! The clock and the arm order. Both are injected into a trial, so that tests can pass faulty ones.
 
 pub use kiln_bench::Balanced;
 use std::time::Instant;
 
-/// What tells the time.
+/// A source of time.
 pub trait Clock {
-    /// Seconds since a moment that stays the same.
+    /// Returns seconds since a fixed moment.
     fn now(&self) -> f64;
 
-    /// The smallest step that it makes, in seconds; infinite where it stands.
+    /// Returns the smallest step in seconds; infinite if the clock does not advance.
     fn resolution(&self) -> f64 {
         let step = |_| {
             let start = self.now();
@@ -18,12 +18,12 @@ pub trait Clock {
     }
 }
 
-/// The monotonic clock of the system.
+/// The system's monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock(Instant);
 
 impl Default for SystemClock {
-    /// A clock that begins now.
+    /// Creates a clock that starts now.
     fn default() -> Self {
         Self(Instant::now())
     }
@@ -35,9 +35,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// What decides which arm is next.
+/// Chooses the order of the arms.
 pub trait Order {
-    /// The arms of a round, in the order in which they run.
+    /// Returns the arms of a round, in run order.
     fn round(&mut self, arms: usize) -> Vec<usize>;
 }
 

@@ -1,10 +1,10 @@
-//! Kiln's claims about its speed, and the harness that shows them on this machine, or says that it did not.
+//! Kiln's performance claims and the harness that verifies them on this machine.
 //!
-//! Owns the table of [claims](claims()); the [`Trial`], which times subjects and checks everything that could make their times worthless;
+//! Owns the table of [claims](claims()); the [`Trial`], which times subjects and checks everything that could invalidate their times;
 //! the [limits](limits::DeviceLimits) of a device; the [report] as data; and the comparison with an earlier [report](baseline).
-//! Refuses printing and files: the `kiln` program does both.
+//! Does not print or write files: the `kiln` program does both.
 //!
-//! The types to know: [`Claim`], a line of the table; [`Subject`] and [`Referee`], what is measured and who judges it; [`Report`].
+//! The types to know: [`Claim`], a row of the table; [`Subject`] and [`Referee`], the measured code and the check of its output; [`Report`].
 //!
 //! ```
 //! use kiln_validate::{Options, report::Status, validate};
@@ -17,9 +17,9 @@
 //! # }
 //! ```
 //!
-//! In the order of use: `clock` the time and the turns · `subject` what is measured · `trial` the samples and their checks · `times` what samples say · `claim` from a
-//! number to a status · `claims` the table · `limits` and `machine` what there is · `run` all of it · `report` the result · `baseline` what
-//! became slower.
+//! In the order of use: `clock` time and arm order · `subject` the measured code · `trial` samples and their checks · `times` sample statistics ·
+//! `claim` from a number to a status · `claims` the table · `limits` and `machine` measured limits and hardware · `run` the whole validation ·
+//! `report` the result · `baseline` regressions.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a device could do at most: loops of the processor for the CPU device, kernels of one line for a GPU.
+//! Measures the roofline of a device: processor loops for the CPU device, one-line kernels for a GPU.
 
 use kiln::buffer::Buffer;
 use kiln::kernel::{Grid, KernelSource};
@@ -8,33 +8,33 @@ use kiln_bench::{Fault, Limits, Number, Op};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Bytes far beyond the caches of any processor that people have on a desk.
+/// A footprint far beyond the caches of any desktop processor.
 pub(crate) const LARGE_BYTES: f64 = 256e6;
 
-/// The limits of a device, each the best that was seen so far: what disturbs a try only makes it slower.
+/// The limits of a device. Each is the best value seen so far, because noise only makes a measurement slower.
 #[derive(Debug)]
 pub enum DeviceLimits {
-    /// Of the processor, caches considered.
+    /// Limits of the processor, caches considered.
     Processor(Limits),
-    /// Of a GPU.
+    /// Limits of a GPU.
     Gpu {
-        /// Additions and multiplications of `f32` per second, in fused pairs.
+        /// Peak `f32` FLOP/s, as fused multiply-adds.
         peak_flops: f64,
-        /// Bytes per second, read and written, by the bytes of a copy.
+        /// Copy bandwidth in bytes per second, reads plus writes, by size of the copy in bytes.
         copies: BTreeMap<u64, f64>,
     },
 }
 
-/// Tries, of which the best counts.
+/// Number of tries, of which the best counts.
 const TRIES: usize = 5;
 /// Bytes of the largest copy on a GPU.
 const MAX_GPU_COPY: u64 = 128 << 20;
 
 impl DeviceLimits {
-    /// Measures a device.
+    /// Measures the limits of a device.
     ///
     /// # Errors
-    /// The device's fault.
+    /// Returns the error of the device.
     pub fn measure(device: &Device) -> Result<Self, Fault> {
         if device.info().kind == DeviceKind::Cpu {
             let threads = device.info().limits.threads.unwrap_or(1);
@@ -44,7 +44,7 @@ impl DeviceLimits {
         Ok(Self::Gpu { peak_flops: gpu_peak(device)?, copies })
     }
 
-    /// Additions and multiplications per second.
+    /// Returns the peak FLOP/s.
     pub fn peak_flops(&self) -> f64 {
         match self {
             Self::Processor(limits) => limits.peak_flops(),
@@ -52,7 +52,7 @@ impl DeviceLimits {
         }
     }
 
-    /// Bytes per second, read and written, of a copy that the device's caches do not hold.
+    /// Returns the copy bandwidth beyond the device's caches in bytes per second, reads plus writes.
     pub fn copy_bytes_per_s(&mut self) -> f64 {
         match self {
             Self::Processor(limits) => limits.bandwidth(Pattern::Copy, LARGE_BYTES),
@@ -60,7 +60,7 @@ impl DeviceLimits {
         }
     }
 
-    /// The least time for so many additions and multiplications, and for so many bytes that are read and written.
+    /// Returns the roofline time for this number of FLOPs and of bytes read and written.
     pub fn least_of(&mut self, flops: f64, read: f64, written: f64) -> Least {
         match self {
             Self::Processor(limits) => limits.least_of(flops, read, written),
@@ -70,7 +70,7 @@ impl DeviceLimits {
         }
     }
 
-    /// The least time for a run of an op; none for small adds, where the cost of a call is all there is.
+    /// Returns the roofline time of one run of an op, or `None` for small adds, which are bound by call overhead.
     pub fn least_s(&mut self, op: &Op, number: Number) -> Option<f64> {
         match self {
             Self::Processor(limits) => Some(limits.least(op, number)?.seconds()),
@@ -82,10 +82,10 @@ impl DeviceLimits {
         }
     }
 
-    /// Measures once more what limits an op.
+    /// Measures the limits of an op again and keeps the better values.
     ///
     /// # Errors
-    /// The device's fault.
+    /// Returns the error of the device.
     pub fn improve(&mut self, device: &Device, op: &Op, number: Number) -> Result<(), Fault> {
         match self {
             Self::Processor(limits) => limits.improve(op, number),
@@ -104,14 +104,14 @@ fn bytes(op: &Op, number: Number) -> f64 {
     op.bytes_read(number) + op.bytes_written(number)
 }
 
-/// The size of copy that an op is compared with.
+/// Returns the size of the copy that an op is compared with.
 fn footprint(op: &Op, number: Number) -> u64 {
     (bytes(op, number) as u64).next_power_of_two().clamp(1 << 16, MAX_GPU_COPY)
 }
 
 const WORKGROUP: u32 = 64;
 
-/// Sums that do not need each other, in registers.
+/// Independent accumulators in registers, so that the latency of an FMA is hidden.
 const FMA: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(1) var<uniform> rounds: vec4<u32>;
@@ -127,7 +127,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     out[id.x] = a + b + c + d + e + f + g + h;
 }";
 
-/// Vectors of 16 bytes, as many by each invocation as the constant says.
+/// Copies `EACH` vectors of 16 bytes per invocation.
 const COPY: &str = "
 override EACH: u32 = 1u;
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
@@ -145,7 +145,7 @@ fn gpu_peak(device: &Device) -> Result<f64, Fault> {
     let kernel = device.kernel(KernelSource::wgsl(FMA).named("limit_fma"))?;
     let invocations = 64 * 1024;
     let mut out = device.buffer(u64::from(invocations) * 16)?;
-    // Long enough that a dispatch does not show, short enough for a software device.
+    // Long enough to hide the dispatch overhead, short enough for a software device.
     let mut rounds = 8u32;
     loop {
         let seconds = best(device, || {
@@ -153,6 +153,7 @@ fn gpu_peak(device: &Device) -> Result<f64, Fault> {
             launch.grid(Grid::workgroups([invocations / WORKGROUP, 1, 1])).submit()
         })?;
         if seconds > 0.02 || rounds >= 1 << 14 {
+            // 8 accumulators of 4 lanes, 2 FLOPs per multiply-add.
             let flops = f64::from(invocations) * f64::from(rounds) * 8.0 * 4.0 * 2.0;
             return Ok(flops / seconds);
         }
@@ -160,7 +161,7 @@ fn gpu_peak(device: &Device) -> Result<f64, Fault> {
     }
 }
 
-/// The fastest of some kernels that copy, by reading and writing so many bytes in all.
+/// Returns the bandwidth of the fastest copy kernel for this footprint, reads plus writes.
 fn gpu_copy(device: &Device, footprint: u64) -> Result<f64, Fault> {
     let bytes = (footprint / 2).min(device.info().limits.max_binding_bytes);
     let (from, mut to): (Buffer, Buffer) = (device.buffer(bytes)?, device.buffer(bytes)?);
@@ -169,18 +170,18 @@ fn gpu_copy(device: &Device, footprint: u64) -> Result<f64, Fault> {
     for each in [1u32, 8] {
         let kernel = device.kernel(KernelSource::wgsl(COPY).named("limit_copy").constant("EACH", f64::from(each)))?;
         let workgroups = (bytes / 16).div_ceil(u64::from(WORKGROUP * each)) as u32;
-        // Both axes, as one may not have so many.
+        // Two axes, because the number of workgroups per axis is limited.
         let grid = Grid::workgroups([workgroups.min(32768), workgroups.div_ceil(32768), 1]);
         least = least.min(best(device, || kernel.launch().bind("x", &from).bind("out", &mut to).grid(grid).submit())?);
     }
     Ok(2.0 * bytes as f64 / least)
 }
 
-/// Seconds that a try takes at least: many launches are awaited together, as the arms of a trial are.
+/// Minimum duration of a try: several launches are submitted before one wait, as the arms of a trial do.
 const TRY_S: f64 = 0.01;
 const MAX_LAUNCHES: f64 = 64.0;
 
-/// The least time for a launch of some tries, after one to warm up and one to see how long it takes.
+/// Returns the least time per launch over several tries, after one launch to warm up and one to estimate the duration.
 fn best(device: &Device, mut submit: impl FnMut() -> kiln::Result<u64>) -> Result<f64, Fault> {
     let mut timed = |launches: u32| -> Result<f64, Fault> {
         let start = Instant::now();

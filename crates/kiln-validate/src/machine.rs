@@ -1,4 +1,4 @@
-//! What the machine is, how steady it is, and what it could do.
+//! Describes the machine, its timing noise and its limits.
 
 use crate::clock::Clock;
 use crate::limits::{DeviceLimits, LARGE_BYTES};
@@ -10,7 +10,7 @@ use kiln_bench::limits::Pattern;
 use kiln_bench::{Limits, quantile};
 use std::hint::black_box;
 
-/// The machine, with the devices that are validated on it.
+/// Describes the machine and the validated devices.
 pub(crate) fn machine(devices: &[Device], clock: &dyn Clock) -> Machine {
     Machine {
         system: std::env::consts::OS.to_string(),
@@ -23,7 +23,7 @@ pub(crate) fn machine(devices: &[Device], clock: &dyn Clock) -> Machine {
     }
 }
 
-/// Threads that the process may run at once.
+/// Returns the number of threads that the process may run concurrently.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -39,14 +39,14 @@ fn validated(device: &Device) -> ValidatedDevice {
     }
 }
 
-/// The name that the CPU device gives the processor.
+/// Returns the processor name as the CPU device reports it.
 fn processor() -> Option<String> {
     Device::cpu_with(CpuOptions::new().threads(1)).ok().map(|device| device.info().name.clone())
 }
 
 const RUNS: usize = 200;
 
-/// One fixed piece of arithmetic on one thread, over and over.
+/// Measures timing noise with a fixed computation on one thread.
 fn noise(clock: &dyn Clock) -> Noise {
     let mut seconds: Vec<f64> = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
@@ -69,7 +69,7 @@ fn noise(clock: &dyn Clock) -> Noise {
     Noise { runs: seconds.iter().map(|run| run / median).collect(), spread, worst, verdict: verdict.to_string() }
 }
 
-/// What the processor could do at most on all threads, with the bandwidths that claims asked for.
+/// Measures the processor's limits on all threads, with the bandwidths that claims asked for.
 pub(crate) fn limits(clock: &dyn Clock) -> MachineLimits {
     let mut limits = Limits::measure(threads());
     MachineLimits {
@@ -88,7 +88,7 @@ pub(crate) fn roof(device: &str, limits: &mut DeviceLimits) -> Roof {
     Roof { device: device.to_string(), peak_flops_per_s, copy_bytes_per_s }
 }
 
-/// The bandwidths that were measured for the claims.
+/// Returns the bandwidths that were measured for the claims.
 pub(crate) fn bandwidths(limits: &DeviceLimits) -> Vec<Bandwidth> {
     let DeviceLimits::Processor(limits) = limits else { return Vec::new() };
     let line = |(pattern, bytes, rate): (Pattern, usize, f64)| Bandwidth {
@@ -99,11 +99,11 @@ pub(crate) fn bandwidths(limits: &DeviceLimits) -> Vec<Bandwidth> {
     limits.bandwidths().map(line).collect()
 }
 
-/// The median time of a thread that does nothing.
+/// Returns the median time to spawn and join an empty thread.
 fn thread_start(clock: &dyn Clock) -> f64 {
     median((0..51).map(|_| {
         let start = clock.now();
-        // One that does not start is no faster.
+        // A failed spawn is ignored: it is not faster than a successful one.
         let _ = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join);
         clock.now() - start
     }))

@@ -1,107 +1,107 @@
-//! What a validation found, as data: the score card with everything that its plots need. The JSON form is these structs.
+//! The result of a validation as data: the score card and the data of its plots. The JSON format is these structs.
 
 use serde::{Deserialize, Serialize};
 
-/// The number of the JSON form. Fields may be added under the same number.
+/// Version of the JSON format. Adding fields does not change it.
 pub const FORMAT: u32 = 1;
 
-/// A whole validation.
+/// The result of a validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: u32,
-    /// The version of Kiln.
+    /// Version of Kiln.
     pub version: String,
-    /// Whether few samples were taken.
+    /// Whether this was a quick run with few samples.
     pub quick: bool,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub began_unix_s: u64,
-    /// How long all of it took.
+    /// Total duration.
     pub took_s: f64,
-    /// What it ran on.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// What the machine could do at most, measured before the claims.
+    /// Limits of the machine, measured before the claims.
     pub limits: MachineLimits,
-    /// Each claim, in the order of the table.
+    /// Outcome of each claim, in table order.
     pub claims: Vec<Outcome>,
-    /// How many claims ended how.
+    /// Number of claims per status.
     pub summary: Summary,
-    /// What the plots show.
+    /// Data of the plots.
     pub plots: Plots,
 }
 
-/// The machine.
+/// Description of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// `linux`, `macos`, `windows`.
     pub system: String,
     /// `x86_64`, `aarch64`.
     pub architecture: String,
-    /// The name of the processor, where the system tells.
+    /// Processor name, if the system reports one.
     pub processor: Option<String>,
-    /// Threads that this process may run at once.
+    /// Number of threads that this process may run concurrently.
     pub threads: usize,
-    /// The level of vector instructions that Kiln uses.
+    /// SIMD level that Kiln uses.
     pub simd: String,
-    /// The devices that were validated.
+    /// The validated devices.
     pub devices: Vec<ValidatedDevice>,
-    /// How steady the machine is.
+    /// Timing noise of the machine.
     pub noise: Noise,
 }
 
-/// A device that was validated.
+/// A validated device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValidatedDevice {
-    /// As on the command line: `cpu`, `gpu`.
+    /// Identifier as on the command line: `cpu`, `gpu`.
     pub id: String,
-    /// Its name.
+    /// Device name.
     pub name: String,
-    /// Its driver, where there is one.
+    /// Driver, if there is one.
     pub driver: Option<String>,
-    /// Whether it is a GPU in name only, which runs on the processor.
+    /// Whether it is a software GPU, which runs on the processor.
     pub is_software: bool,
 }
 
-/// How steady the machine is: one fixed piece of arithmetic, over and over, for some tenths of a second.
+/// Timing noise of the machine: a fixed computation, repeated for some tenths of a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// The time of each run over the median of all, in the order in which they ran.
+    /// Time of each run divided by the median, in run order.
     pub runs: Vec<f64>,
-    /// Half of the runs lie this far apart, as a share of the median.
+    /// Interquartile range, as a fraction of the median.
     pub spread: f64,
-    /// The slowest over the median.
+    /// Slowest run divided by the median.
     pub worst: f64,
     /// `quiet`, `noisy` or `very noisy`.
     pub verdict: String,
 }
 
-/// What the machine could do at most.
+/// Measured upper limits of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineLimits {
-    /// Additions and multiplications of `f32` per second, in fused pairs, on all threads.
+    /// Peak `f32` FLOP/s, as fused multiply-adds, on all threads.
     pub peak_flops_per_s: f64,
-    /// Bytes per second that are read of an array far larger than the caches.
+    /// Read bandwidth in bytes per second, for an array far larger than the caches.
     pub read_bytes_per_s: f64,
-    /// Bytes per second, read and written, of a copy far larger than the caches.
+    /// Copy bandwidth in bytes per second, reads plus writes, for arrays far larger than the caches.
     pub copy_bytes_per_s: f64,
-    /// From asking for a thread until it runs and has ended.
+    /// Time to spawn and join a thread.
     pub thread_start_s: f64,
-    /// The smallest step of the clock.
+    /// Resolution of the clock.
     pub timer_resolution_s: f64,
-    /// Bandwidths of smaller arrays, which caches hold, as far as claims needed them.
+    /// Bandwidths of smaller, cache-resident arrays, as far as claims needed them.
     pub bandwidths: Vec<Bandwidth>,
-    /// The roofs of each device that was validated.
+    /// Roofline of each validated device.
     pub devices: Vec<Roof>,
 }
 
-/// What a device could do at most.
+/// Measured upper limits of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Roof {
-    /// As on the command line: `cpu`, `gpu:0`.
+    /// Identifier as on the command line: `cpu`, `gpu:0`.
     pub device: String,
-    /// Additions and multiplications of `f32` per second, in fused pairs.
+    /// Peak `f32` FLOP/s, as fused multiply-adds.
     pub peak_flops_per_s: f64,
-    /// Bytes per second, read and written, of a copy that its caches do not hold.
+    /// Copy bandwidth in bytes per second, reads plus writes, beyond the device's caches.
     pub copy_bytes_per_s: f64,
 }
 
@@ -110,27 +110,27 @@ pub struct Roof {
 pub struct Bandwidth {
     /// `read`, `copy` or `triad`.
     pub pattern: String,
-    /// Bytes of all arrays together.
+    /// Total size of all arrays.
     pub footprint_bytes: u64,
-    /// Bytes per second.
+    /// Bandwidth.
     pub bytes_per_s: f64,
 }
 
-/// How a claim ended.
+/// Status of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Everything was checked, and the target is reached.
+    /// All checks passed and the target is reached.
     Shown,
     /// An output is wrong, or the target is missed by more than noise explains.
     Failed,
-    /// Nothing can be said, for the reason that is given.
+    /// The result is inconclusive; the outcome states the reason.
     #[serde(rename = "not shown")]
     NotShown,
 }
 
 impl Status {
-    /// In words: `shown`, `failed`, `not shown`.
+    /// Returns the name: `shown`, `failed`, `not shown`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Shown => "shown",
@@ -140,56 +140,56 @@ impl Status {
     }
 }
 
-/// What became of a claim on a device.
+/// The outcome of a claim on a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The claim's name.
+    /// Name of the claim.
     pub id: String,
-    /// The claim in a sentence.
+    /// The claim as a sentence.
     pub title: String,
-    /// The device: `cpu`, `gpu`.
+    /// Device: `cpu`, `gpu`.
     pub device: String,
-    /// What was measured, in `unit`; `None` where nothing was.
+    /// Measured value, in `unit`; `None` if nothing was measured.
     pub value: Option<f64>,
-    /// The unit of `value`: `GFLOP/s`, `GB/s`, `ns`, `launches`.
+    /// Unit of `value`: `GFLOP/s`, `GB/s`, `ns`, `launches`.
     pub unit: String,
-    /// What `ratio` is to be at least.
+    /// Minimum for `ratio`.
     pub target: f64,
-    /// What Kiln is compared with: a library, a limit of the machine, Kiln without what is claimed.
+    /// What Kiln is compared with: a library, a limit of the machine, or Kiln with the claimed feature disabled.
     pub comparison: String,
-    /// How many times as good as the comparison, or which share of the limit: the larger the better on every machine.
+    /// Speedup over the comparison, or fraction of the limit. Larger is better on every machine.
     pub ratio: Option<f64>,
-    /// Between what the ratio lies, with 95 % confidence; of counts, which have no noise, both ends are the ratio.
+    /// 95 % confidence interval of the ratio. Counts have no noise, so both ends equal the ratio.
     pub interval: Option<[f64; 2]>,
-    /// How it ended.
+    /// Status of the claim.
     pub status: Status,
-    /// Why it is not shown or failed; empty where it is shown.
+    /// Why the claim is not shown or failed; empty if it is shown.
     pub reason: String,
-    /// Seconds for a run of Kiln; `None` where no time is claimed.
+    /// Median seconds per run of Kiln; `None` if the claim is not about time.
     pub median: Option<f64>,
-    /// Half of the samples lie this far apart, as a share of the median.
+    /// Interquartile range of the samples, as a fraction of the median.
     pub spread: Option<f64>,
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: usize,
-    /// What was checked.
+    /// The checks and their results.
     pub checks: Vec<Check>,
 }
 
 impl Outcome {
-    /// What was found where an output was wrong, which no noise explains.
+    /// Returns the failed output check, if any. Noise never explains a wrong output.
     pub fn wrong_output(&self) -> Option<&Check> {
         self.checks.iter().find(|check| !check.passed && check.name == crate::trial::check::OUTPUT)
     }
 }
 
-/// Something that must hold for a number to count.
+/// A condition that must hold for a measurement to count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// What is checked: `output`, `work`, `synchronised`, `roofline`, `order`, `clock`, `counts`.
+    /// Name of the check: `output`, `work`, `synchronised`, `roofline`, `order`, `clock`, `counts`.
     pub name: String,
-    /// Whether it holds.
+    /// Whether it passed.
     pub passed: bool,
-    /// What was found.
+    /// Details of the result.
     pub detail: String,
 }
 
@@ -199,105 +199,105 @@ impl Check {
     }
 }
 
-/// How many claims ended how.
+/// Number of claims per status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Shown.
+    /// Claims that are shown.
     pub shown: usize,
-    /// Failed.
+    /// Claims that failed.
     pub failed: usize,
-    /// Not shown.
+    /// Claims that are not shown.
     pub not_shown: usize,
 }
 
 impl Summary {
-    /// Counts them.
+    /// Counts the claims by status.
     pub fn of(claims: &[Outcome]) -> Self {
         let count = |status: Status| claims.iter().filter(|claim| claim.status == status).count();
         Self { shown: count(Status::Shown), failed: count(Status::Failed), not_shown: count(Status::NotShown) }
     }
 }
 
-/// What the plots show. A list is empty where its claims did not run.
+/// Data of the plots. A list is empty if its claims did not run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plots {
-    /// Kernels between arithmetic and bytes.
+    /// Kernels on the roofline.
     pub roofline: Vec<RooflinePoint>,
-    /// Products over their size, against a library.
+    /// Matmul throughput by size, compared with a library.
     pub matmul: Vec<MatmulPoint>,
-    /// What a pool holds while sizes change, and after.
+    /// Pool usage while sizes change, and afterwards.
     pub pool: Vec<PoolPoint>,
-    /// How long a kernel takes from each tier of the cache.
+    /// Kernel load time from each cache tier.
     pub tiers: Vec<Tier>,
-    /// A chain of ops with fusion and without.
+    /// A chain of ops with and without fusion.
     pub fusion: Vec<Fusion>,
 }
 
 /// A kernel on the roofline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RooflinePoint {
-    /// Its claim.
+    /// Name of its claim.
     pub id: String,
     /// The device.
     pub device: String,
-    /// Additions and multiplications for each byte that must be moved.
+    /// Arithmetic intensity: FLOPs per byte that must be moved.
     pub flops_per_byte: f64,
-    /// What it reached.
+    /// Achieved FLOP/s.
     pub flops_per_s: f64,
-    /// What the limits allow for it, caches considered.
+    /// Roofline limit for this kernel, caches considered.
     pub limit_flops_per_s: f64,
 }
 
-/// A square product.
+/// Throughput of a square matmul.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatmulPoint {
     /// The device.
     pub device: String,
-    /// Rows and columns.
+    /// Number of rows and columns.
     pub size: usize,
-    /// Additions and multiplications per second of Kiln.
+    /// FLOP/s of Kiln.
     pub kiln_flops_per_s: f64,
-    /// The library's name.
+    /// Name of the library.
     pub library: String,
-    /// Those of the library.
+    /// FLOP/s of the library.
     pub library_flops_per_s: f64,
 }
 
-/// A pool at a moment.
+/// Pool usage at one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolPoint {
     /// The device.
     pub device: String,
-    /// The step of the work.
+    /// Step of the workload.
     pub step: usize,
-    /// Bytes that buffers hold.
+    /// Bytes held by live buffers.
     pub in_use_bytes: u64,
-    /// Bytes that the pool has from the driver.
+    /// Bytes that the pool has reserved from the driver.
     pub reserved_bytes: u64,
 }
 
-/// One tier of the kernel cache.
+/// Load time from one tier of the kernel cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
     /// The device.
     pub device: String,
     /// `compiled`, `from disk`, `from memory`.
     pub tier: String,
-    /// The median.
+    /// Median time.
     pub seconds: f64,
 }
 
-/// A chain of ops in one form.
+/// Cost of a chain of ops, fused or unfused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fusion {
     /// The device.
     pub device: String,
     /// `fused` or `one by one`.
     pub form: String,
-    /// Kernels that are launched.
+    /// Number of kernel launches.
     pub launches: u64,
-    /// Bytes that kernels read and write.
+    /// Bytes read and written by kernels.
     pub bytes: u64,
-    /// The median.
+    /// Median time.
     pub seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! A whole validation.
+//! Runs a whole validation.
 
 use crate::claim::{Claim, Context, Evidence};
 use crate::claims::claims;
@@ -11,7 +11,7 @@ use kiln_bench::{Effort, Fault};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// What is validated, and how long.
+/// What to validate, and how long.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {
@@ -22,20 +22,20 @@ pub struct Options {
 }
 
 impl Options {
-    /// Everything, in a few minutes.
+    /// Creates options for all claims, which take a few minutes.
     pub fn new() -> Self {
         Self { quick: false, only: None, program: None, seed: 1 }
     }
 
-    /// Smaller works and fewer samples, in less than a minute.
+    /// Creates options for smaller workloads and fewer samples, which take less than a minute.
     pub fn quick() -> Self {
         Self { quick: true, ..Self::new() }
     }
 
-    /// Only the claims of these names, or whose names begin with them and a dash.
+    /// Selects claims by name, or by a prefix of the name up to a dash.
     ///
     /// # Errors
-    /// The first name that no claim has.
+    /// Returns the first name that matches no claim.
     pub fn only(mut self, names: &[impl AsRef<str>]) -> Result<Self, UnknownClaim> {
         let names: Vec<String> = names.iter().map(|name| name.as_ref().to_string()).collect();
         if let Some(name) = names.iter().find(|name| !claims().iter().any(|claim| is_meant(name, claim))) {
@@ -45,19 +45,19 @@ impl Options {
         Ok(self)
     }
 
-    /// The `kiln` program, for claims about fresh processes. Without it they are not shown.
+    /// Sets the `kiln` program, for claims about fresh processes. Without it they are not shown.
     pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
         self.program = Some(path.into());
         self
     }
 
-    /// Decides in which order arms take turns.
+    /// Sets the seed of the arm order.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The claims that are meant.
+    /// Returns the selected claims.
     pub fn claims(&self) -> impl Iterator<Item = &'static Claim> + '_ {
         claims().iter().filter(|claim| match &self.only {
             Some(names) => names.iter().any(|name| is_meant(name, claim)),
@@ -82,7 +82,7 @@ fn is_meant(name: &str, claim: &Claim) -> bool {
     claim.id == name || claim.id.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// A name that no claim has.
+/// The error for a name that matches no claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownClaim(pub String);
 
@@ -94,23 +94,23 @@ impl std::fmt::Display for UnknownClaim {
 
 impl std::error::Error for UnknownClaim {}
 
-/// How far a validation is.
+/// Progress of a validation.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Steps that are done, the measuring of machine and devices among them.
+    /// Steps done, including measuring the machine and the devices.
     pub done: usize,
-    /// All steps.
+    /// Total number of steps.
     pub steps: usize,
-    /// What comes next; empty at the end.
+    /// Next claim; empty at the end.
     pub next: &'a str,
-    /// The device of that.
+    /// Device of the next claim.
     pub device: &'a str,
 }
 
-/// Measures the machine, then every claim on every device that it is about.
+/// Measures the machine, then every claim on every device that it applies to.
 ///
 /// # Errors
-/// Text where there is nothing to validate. A claim that cannot run, or is about a device whose limits cannot be measured, ends as not shown.
+/// Returns an error if there is nothing to validate. A claim that cannot run, or whose device has no measurable limits, ends as not shown.
 pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Report, Fault> {
     let steps: Vec<(&Device, &Claim, f64)> = devices.iter().flat_map(|device| meant(device, options)).collect();
     if steps.is_empty() {
@@ -152,7 +152,7 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
                     program: options.program.as_deref(),
                     plots: &mut report.plots,
                 }),
-                // Claims about other devices are shown all the same.
+                // One broken device must not stop the claims about the others.
                 Err(reason) => Ok(Evidence::Declined(reason.clone())),
             };
             report.claims.push(claim.outcome(id, *target, evidence));
@@ -169,7 +169,7 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
     Ok(report)
 }
 
-/// The claims that are about a device, with what they are to reach on it.
+/// Returns the claims that apply to a device, with their targets.
 fn meant<'a>(device: &'a Device, options: &'a Options) -> impl Iterator<Item = (&'a Device, &'static Claim, f64)> {
     let is_cpu = device.info().kind == DeviceKind::Cpu;
     options.claims().filter_map(move |claim| {

@@ -1,56 +1,56 @@
-//! What is measured, and who says whether its output is right.
+//! The measured code, and the referee that checks its output.
 
 use kiln::{Device, Tensor};
 use kiln_bench::{Fault, Number, Op, Ours};
 
-/// The inputs of a work, one list of elements for each.
+/// The inputs of a workload, one list of elements for each.
 pub type Inputs = Vec<Vec<f32>>;
 
-/// One way to do a work. It never sees the clock, and does not judge itself.
+/// An implementation of a workload. It never sees the clock and does not judge itself.
 pub trait Subject {
-    /// Takes several sets of inputs in place of those that it had.
+    /// Replaces the input sets.
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// Returns an error if the inputs cannot be loaded.
     fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault>;
 
-    /// Does the work on a set, or begins to.
+    /// Runs the workload on a set, or starts to.
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// Returns an error if the run fails or cannot be started.
     fn run(&mut self, set: usize) -> Result<(), Fault>;
 
-    /// Returns when everything that was begun is done.
+    /// Waits until all started work is done.
     ///
     /// # Errors
-    /// What went wrong in the meantime.
+    /// Returns an error if started work failed.
     fn wait(&mut self) -> Result<(), Fault>;
 
-    /// What the last run gave.
+    /// Returns the output of the last run.
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// Returns an error if the output cannot be read.
     fn output(&mut self) -> Result<Vec<f32>, Fault>;
 }
 
-/// Who knows what must come out.
+/// Generates inputs and checks outputs.
 pub trait Referee {
-    /// Inputs that nobody has seen, the same for the same seed.
+    /// Generates inputs that no subject has seen, deterministically from the seed.
     fn inputs(&self, seed: u64) -> Inputs;
 
-    /// Whether this is the output for these inputs.
+    /// Checks the output for these inputs.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns a description of what is wrong.
     fn judge(&self, inputs: &Inputs, output: &[f32]) -> Result<(), String>;
 }
 
-/// A work of `kiln-bench`, with its reference in `f64`.
+/// A workload of `kiln-bench`, with its `f64` reference.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkReferee {
-    /// What is computed.
+    /// The computed op.
     pub op: Op,
-    /// How elements are stored.
+    /// Storage type of the elements.
     pub number: Number,
 }
 
@@ -66,14 +66,14 @@ impl Referee for WorkReferee {
     }
 }
 
-/// Work on a device in three closures: they prepare a set of inputs, compute a result, and read the elements of the result.
+/// A computation on a device as three closures: prepare a set of inputs, compute a result, read the elements of the result.
 pub struct Computation<S, R> {
     device: Device,
     prepare: Box<Prepare<S>>,
     compute: Box<Compute<S, R>>,
     read: Box<Read<S, R>>,
     sets: Vec<S>,
-    /// The set and the result of the last run.
+    /// Set index and result of the last run.
     last: Option<(usize, R)>,
 }
 
@@ -82,7 +82,7 @@ type Compute<S, R> = dyn FnMut(&S, Option<R>, &Device) -> Result<R, Fault>;
 type Read<S, R> = dyn Fn(&S, &mut R, &Device) -> Result<Vec<f32>, Fault>;
 
 impl<S, R> Computation<S, R> {
-    /// Creates a computation. `compute` also gets the result of the last run, whose memory it can reuse.
+    /// Creates a computation. `compute` also receives the result of the last run, whose memory it can reuse.
     pub fn new(
         device: &Device,
         prepare: impl Fn(&Inputs, &Device) -> Result<S, Fault> + 'static,
@@ -95,14 +95,14 @@ impl<S, R> Computation<S, R> {
 }
 
 impl<S> Computation<S, Vec<Tensor>> {
-    /// Creates a computation of tensors.
+    /// Creates a computation on tensors.
     pub fn of_tensors(
         device: &Device,
         prepare: impl Fn(&Inputs, &Device) -> kiln::Result<S> + 'static,
         mut compute: impl FnMut(&S) -> kiln::Result<Vec<Tensor>> + 'static,
     ) -> Self {
         let compute = move |set: &S, last: Option<Vec<Tensor>>, _: &Device| {
-            // These results can take the memory of the last ones.
+            // Dropped first, so that the new results can reuse this memory.
             drop(last);
             Ok(compute(set)?)
         };
@@ -112,7 +112,7 @@ impl<S> Computation<S, Vec<Tensor>> {
 }
 
 impl Computation<Ours, Vec<Tensor>> {
-    /// Creates a work of `kiln-bench`.
+    /// Creates a computation from a `kiln-bench` workload.
     pub fn of_work(work: WorkReferee, device: &Device) -> Self {
         let prepare = move |set: &Inputs, device: &Device| Ours::with_data(&work.op, work.number, set, device);
         Self::of_tensors(device, prepare, Ours::compute)

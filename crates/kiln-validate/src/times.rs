@@ -1,40 +1,40 @@
-//! What samples say: medians, spreads, and ratios with the interval that they lie in.
+//! Sample statistics: medians, spreads, and ratios with confidence intervals.
 
 use kiln_bench::quantile;
 
-/// The times of an arm: seconds for a run, by round; `None` where it sat out.
+/// Samples of an arm: seconds per run by round; `None` for rounds that it sat out.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// The name of the arm.
+    /// Name of the arm.
     pub name: String,
     pub(crate) by_round: Vec<Option<f64>>,
 }
 
 impl Times {
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn samples(&self) -> usize {
         self.by_round.iter().flatten().count()
     }
 
-    /// Half of the samples were faster.
+    /// Returns the median.
     pub fn median(&self) -> f64 {
         median(self.by_round.iter().copied().flatten())
     }
 
-    /// Half of the samples lie this far apart, as a share of the median.
+    /// Returns the interquartile range, as a fraction of the median.
     pub fn spread(&self) -> f64 {
         let sorted = sorted(self.by_round.iter().copied().flatten());
         (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / quantile(&sorted, 0.5)
     }
 
-    /// How many times as fast this is as the other: the median of the ratios of each round, and between what it lies.
+    /// Returns the speedup over `other`: the median of the per-round ratios, with its interval.
     pub fn faster_than(&self, other: &Self) -> Ratio {
         let pairs = self.by_round.iter().zip(&other.by_round);
         Ratio::of(pairs.filter_map(|(own, other)| Some((*other)? / (*own)?)))
     }
 
-    /// The share of a limit that is reached. The limit is that of the best try, on a machine that others may use since: so the best sample is
-    /// what says that a target is missed.
+    /// Returns the achieved fraction of a limit. The limit is the best of several tries and other load may have started since, so only the best
+    /// sample can show that a target is missed.
     pub fn share_of(&self, least_s: f64) -> Ratio {
         let shares = || self.by_round.iter().flatten().map(|own| least_s / own);
         let ratio = Ratio::of(shares());
@@ -42,36 +42,36 @@ impl Times {
     }
 }
 
-/// A ratio, and between what it lies.
+/// A ratio with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// The median.
+    /// Median.
     pub median: f64,
-    /// 95 % confidence, from the order of the samples alone; of less than six samples, the least and the largest.
+    /// 95 % confidence interval by rank statistics; minimum and maximum for fewer than six samples.
     pub interval: [f64; 2],
-    /// Below this it is not, whatever disturbed the samples: the upper end, or the best sample where the other side is a best one too.
+    /// Upper bound that is robust to noise: the upper end of the interval, or the best sample if the comparison is also a best value.
     pub best: f64,
 }
 
 impl Ratio {
-    /// The median of samples.
+    /// Computes the median ratio and its interval.
     pub fn of(samples: impl Iterator<Item = f64>) -> Self {
         let sorted = sorted(samples);
         let count = sorted.len() as f64;
-        // The rank counts from one.
+        // Ranks (n ± 1.96·√n) / 2, the normal approximation to the binomial. The formula gives a 1-based rank.
         let low = (((count - 1.96 * count.sqrt()) / 2.0).round() - 1.0).max(0.0) as usize;
         let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
         let interval = [at(low), at(sorted.len().saturating_sub(1 + low))];
         Self { median: quantile(&sorted, 0.5), interval, best: interval[1] }
     }
 
-    /// A ratio of counts, which have no noise.
+    /// Creates a ratio of counts, which have no noise.
     pub fn exact(ratio: f64) -> Self {
         Self { median: ratio, interval: [ratio; 2], best: ratio }
     }
 }
 
-/// The median of samples, of two in the middle the larger; NaN where there are none.
+/// Returns the median, the upper of two middle samples; NaN for no samples.
 pub fn median(samples: impl Iterator<Item = f64>) -> f64 {
     quantile(&sorted(samples), 0.5)
 }
@@ -100,7 +100,7 @@ mod tests {
         assert!(times(&[]).median().is_nan() && times(&[None]).faster_than(&own).median.is_nan());
     }
 
-    /// 25 samples: the interval is from the 8th to the 18th, as tables of the binomial distribution have it.
+    /// For 25 samples the interval is from the 8th to the 18th, as in tables of the binomial distribution.
     #[test]
     fn the_interval_of_a_median_follows_from_the_order_of_samples() {
         let ratio = Ratio::of((1..=25).rev().map(f64::from));

@@ -1,4 +1,4 @@
-//! A trial: subjects take turns under one clock, and everything that could make their times worthless is checked.
+//! Trials: subjects are interleaved under one clock, and everything that could invalidate their times is checked.
 
 use crate::clock::{Clock, Order};
 use crate::report::Check;
@@ -6,77 +6,77 @@ use crate::subject::{Inputs, Referee, Subject};
 use crate::times::Times;
 use kiln_bench::{Effort, Fault};
 
-/// The names of checks.
+/// Names of the checks.
 pub mod check {
     /// The output of timed runs is right.
     pub const OUTPUT: &str = "output";
-    /// Runs on inputs that were never seen take as long as the timed ones.
+    /// Runs on unseen inputs take as long as the timed ones.
     pub const WORK: &str = "work";
-    /// Nothing was left to do when the clock was stopped.
+    /// No work was pending when the clock was stopped.
     pub const SYNCHRONISED: &str = "synchronised";
-    /// The machine could be so fast.
+    /// The time is not below the measured roofline.
     pub const ROOFLINE: &str = "roofline";
-    /// No arm was before the others more often than after them.
+    /// No arm ran before the others more often than after them.
     pub const ORDER: &str = "order";
-    /// Samples are long for the clock, and lie together.
+    /// Samples are long compared with the clock resolution and have a small spread.
     pub const CLOCK: &str = "clock";
-    /// Counters of the device agree with what was asked of it.
+    /// Device counters agree with the requested work.
     pub const COUNTS: &str = "counts";
 }
 
-/// Samples whose middle half lies further apart than this share of the median tell nothing.
+/// Maximum interquartile range, as a fraction of the median. Samples that spread further are inconclusive.
 const MAX_SPREAD: f64 = 0.5;
-/// A sample is at least so many steps of the clock long.
+/// Minimum length of a sample, in clock steps.
 const MIN_STEPS: f64 = 20.0;
-/// A run on new inputs may take so many times as long as one on known inputs, beside the time that its bytes take from memory: caches and
-/// predictions of the processor explain that.
+/// Maximum time of a run on new inputs relative to one on known inputs, after subtracting the time that its bytes take from memory. Cache and
+/// branch predictor misses explain this factor.
 const MAX_FRESH: f64 = 3.0;
-/// Nothing takes less than this part of the measured limit, which has noise of its own.
+/// Minimum time as a fraction of the measured limit, which is itself noisy.
 const MIN_OF_LIMIT: f64 = 0.9;
 /// How often the output of a sample is read and judged, and how often fresh inputs are timed.
 const AUDITS: usize = 3;
-/// Bytes of inputs that an audit has in all sets together, roughly.
+/// Approximate size of all input sets of an audit.
 const AUDIT_BYTES: usize = 4 << 20;
 
 /// One of the subjects of a trial.
 pub struct Arm<'a> {
-    /// Its name.
+    /// Name of the arm.
     pub name: String,
-    /// What runs.
+    /// The code it runs.
     pub subject: Box<dyn Subject + 'a>,
 }
 
 impl<'a> Arm<'a> {
-    /// An arm of this name.
+    /// Creates an arm.
     pub fn new(name: impl Into<String>, subject: impl Subject + 'a) -> Self {
         Self { name: name.into(), subject: Box::new(subject) }
     }
 }
 
-/// How subjects are timed.
+/// Configuration of a trial.
 pub struct Trial<'a> {
-    /// Tells the time.
+    /// The clock.
     pub clock: &'a dyn Clock,
-    /// Says who is next.
+    /// Chooses the order of the arms.
     pub order: &'a mut dyn Order,
     /// How long to measure.
     pub effort: Effort,
-    /// How fast bytes come that no cache holds: inputs that were never seen are such bytes.
+    /// Memory bandwidth beyond the caches, because unseen inputs are not cached.
     pub memory_bytes_per_s: f64,
 }
 
-/// What a trial found.
+/// The result of a trial.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Measured {
-    /// The times of each arm.
+    /// Times of each arm.
     pub arms: Vec<Times>,
-    /// What was checked.
+    /// The checks and their results.
     pub checks: Vec<Check>,
 }
 
 impl Measured {
-    /// Checks that no arm is faster than the machine can be, which needs so many seconds for a run.
+    /// Checks that no arm is below the roofline time of `least_s` seconds per run.
     pub fn bounded(mut self, least_s: f64) -> Self {
         for times in &self.arms {
             let share = least_s / times.median();
@@ -89,15 +89,15 @@ impl Measured {
     }
 }
 
-/// What is known of an arm while it runs.
+/// State of an arm during a trial.
 struct Running<'a, 'b> {
     arm: &'a mut Arm<'b>,
     runs: usize,
     times: Vec<Option<f64>>,
     spent: f64,
-    /// How much longer the first reading of an output took than the second, over what that explains.
+    /// By how much the first read of an output took longer than 1.5 times the other reads, as a fraction of a sample.
     late: Vec<f64>,
-    /// The time of a run on fresh inputs, and the part of it that memory explains.
+    /// Time of a run on fresh inputs, and the part of it that memory bandwidth explains.
     fresh: Vec<(f64, f64)>,
     wrong: Option<String>,
 }
@@ -106,7 +106,7 @@ impl Trial<'_> {
     /// Times the arms and checks them.
     ///
     /// # Errors
-    /// What keeps an arm from running.
+    /// Returns the error of an arm that cannot run.
     pub fn measure(&mut self, arms: &mut [Arm<'_>], referee: &dyn Referee) -> Result<Measured, Fault> {
         let first = referee.inputs(0);
         let bytes = first.iter().map(|input| 4 * input.len()).sum::<usize>().max(1);
@@ -125,7 +125,7 @@ impl Trial<'_> {
         Ok(self.judged(&running, &firsts))
     }
 
-    /// Runs an arm until it is warm, and finds how often a sample repeats it.
+    /// Warms up an arm and determines the number of runs per sample.
     fn warmed_up<'a, 'b>(&self, arm: &'a mut Arm<'b>, sets: &[Inputs]) -> Result<Running<'a, 'b>, Fault> {
         arm.subject.load(sets)?;
         for set in 0..sets.len() {
@@ -142,7 +142,7 @@ impl Trial<'_> {
         Ok(running)
     }
 
-    /// The seconds of one sample, all its runs together.
+    /// Takes one sample and returns the total seconds of its runs.
     fn sample(&self, running: &mut Running<'_, '_>, set: usize) -> Result<f64, Fault> {
         let subject = &mut running.arm.subject;
         let start = self.clock.now();
@@ -153,7 +153,7 @@ impl Trial<'_> {
         Ok(self.clock.now() - start)
     }
 
-    /// In each round, every arm that has time left gives a sample. Returns how often each arm was first.
+    /// Takes one sample per round from each arm that has time left. Returns how often each arm was first.
     fn rounds(
         &mut self,
         running: &mut [Running<'_, '_>],
@@ -181,10 +181,10 @@ impl Trial<'_> {
                 let (set, began) = (round % sets.len(), self.clock.now());
                 let is_read = round % between_audits == 0 && round < least_samples;
                 if is_read {
-                    // What earlier rounds may have left to do is not taken for the time of a reading.
+                    // Drains work left over from earlier rounds, which would count as time of the read.
                     self.timed_output(one)?;
                 }
-                // Data that the arm before took out of the caches comes back.
+                // Rewarms the caches, which the previous arm has evicted.
                 one.arm.subject.run(set)?;
                 one.arm.subject.wait()?;
                 let reading = if is_read { self.timed_output(one)?.1 } else { 0.0 };
@@ -199,7 +199,7 @@ impl Trial<'_> {
         Ok(firsts)
     }
 
-    /// Reads the output twice and judges it. Where work goes on, the first reading waits for it, and takes longer than the second one and than
+    /// Reads the output twice and judges it. If work is still pending, the first read waits for it and takes longer than the second one and than
     /// the one before the sample.
     fn read(
         &self,
@@ -223,7 +223,7 @@ impl Trial<'_> {
         Ok((output, self.clock.now() - start))
     }
 
-    /// Times runs on inputs that the subject has never seen, each of them once.
+    /// Times runs on unseen inputs, each of them once.
     fn audit(
         &self,
         running: &mut Running<'_, '_>,
@@ -231,7 +231,7 @@ impl Trial<'_> {
         seed: u64,
         count: usize,
     ) -> Result<(), Fault> {
-        // One set more, to be awake.
+        // One extra set to warm up.
         let sets: Vec<Inputs> = (0..=count as u64).map(|set| referee.inputs(seed + set)).collect();
         let subject = &mut running.arm.subject;
         subject.load(&sets)?;
@@ -257,7 +257,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// What became of each check.
+    /// Evaluates the checks.
     fn judged(&self, running: &[Running<'_, '_>], firsts: &[usize]) -> Measured {
         let times = |one: &Running<'_, '_>| Times { name: one.arm.name.clone(), by_round: one.times.clone() };
         let arms: Vec<Times> = running.iter().map(times).collect();
@@ -301,7 +301,7 @@ impl Running<'_, '_> {
     }
 
     fn synchronised(&self) -> Check {
-        // What is left to do is left each time; a thread that was put aside for a moment is so once.
+        // Unfinished work delays every read; descheduling delays only one. The minimum tells them apart.
         let late = self.late.iter().copied().fold(f64::INFINITY, f64::min);
         let detail = if late > 0.5 {
             format!("not synchronised: reading the output waited for {late:.1} samples that were still going on")
@@ -313,7 +313,7 @@ impl Running<'_, '_> {
 
     fn clock(&self, times: &Times, resolution: f64) -> Check {
         let (steps, percent) = (times.median() * self.runs as f64 / resolution, times.spread() * 100.0);
-        // A clock that goes backwards makes it negative.
+        // The spread is negative if the clock goes backwards.
         let is_steady = (0.0..=MAX_SPREAD).contains(&times.spread());
         let passed = steps >= MIN_STEPS && is_steady;
         let detail = if !is_steady {
@@ -327,12 +327,12 @@ impl Running<'_, '_> {
     }
 }
 
-/// No arm may be first more often than the others by a quarter of the rounds.
+/// Checks that no arm is first more often than the others by a quarter of the rounds.
 fn order(arms: &[Times], firsts: &[usize]) -> Check {
     let rounds: usize = firsts.iter().sum();
     let most = firsts.iter().max().copied().unwrap_or(0);
     let least = firsts.iter().min().copied().unwrap_or(0);
-    // Where an arm has used up its time, the others are first in what is left.
+    // After an arm has used up its time, the others are first in the remaining rounds.
     let together = arms.iter().map(Times::samples).min().unwrap_or(0);
     let passed = most - least <= (rounds - together.min(rounds)) + (together / 4).max(2);
     let counts: Vec<String> =

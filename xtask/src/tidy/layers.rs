@@ -1,23 +1,23 @@
 //! Crate layers: dependencies point up the crate table of `ARCHITECTURE.md`, and some crates
-//! never know certain others.
+//! must not depend on certain others.
 
 use std::collections::HashMap;
 
 use super::{ARCHITECTURE, Finding, code_spans, line_of};
 use crate::workspace::Member;
 
-/// Test support and automation may use every crate; nothing builds on them.
+/// Test support and automation may use every crate; no crate depends on them.
 const FREE: [&str; 2] = ["kiln-testkit", "xtask"];
 
-/// Invariant 1 of `ARCHITECTURE.md` as far as dependencies show it. A name stands for its family:
-/// `wgpu` for `wgpu-core` too.
+/// Invariant 1 of `ARCHITECTURE.md` as far as dependencies show it. A name covers its family:
+/// `wgpu` includes `wgpu-core`.
 const FORBIDDEN: [(&str, &[&str]); 2] =
     [("kiln-resource-cache", &["wgpu", "naga", "ash", "metal"]), ("kiln-ir", &["wgpu"])];
 
-/// Checks every member's place in the table and the direction of its dependencies.
+/// Checks every member's row in the table and the direction of its dependencies.
 ///
-/// Dev-dependencies are free: a test may use what lies below. A row of a crate that does not
-/// exist yet is fine. `manifest_of` gives a manifest's text, for the line of a finding.
+/// Dev-dependencies are exempt: a test may use lower crates. A row of a crate that does not
+/// exist yet is allowed. `manifest_of` returns a manifest's text, for the line of a finding.
 pub(super) fn check<'a>(
     architecture: Option<&str>,
     members: &[Member],
@@ -87,7 +87,7 @@ struct Row {
     line: usize,
 }
 
-/// The crates of the table in their order; crates of one row share a rank.
+/// Returns the crates of the table in order; crates of one row share a rank.
 fn rows(architecture: &str) -> Vec<Row> {
     let numbered = architecture.lines().enumerate();
     let table = numbered

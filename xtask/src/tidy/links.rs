@@ -1,9 +1,9 @@
-//! Links: a relative link in Markdown points to something in the repository.
+//! Links: a relative Markdown link points to a file in the repository.
 
 use super::{Finding, extension};
 
-/// Checks the relative links of a Markdown file against the paths of the repository's files.
-/// A file that git ignores does not count: a reader's copy lacks it.
+/// Checks the relative links of a Markdown file against the repository's paths.
+/// Files that git ignores do not count, because other clones lack them.
 pub(super) fn check(path: &str, text: &str, paths: &[&str]) -> Vec<Finding> {
     if extension(path) != "md" {
         return Vec::new();
@@ -29,21 +29,21 @@ pub(super) fn check(path: &str, text: &str, paths: &[&str]) -> Vec<Finding> {
     findings
 }
 
-/// The line without its code spans, which are shown and not followed.
+/// Removes code spans, which are not links.
 fn without_code(line: &str) -> String {
     let mut pieces = line.split('`');
     let mut kept = pieces.next().unwrap_or_default().to_string();
     while let Some(code) = pieces.next() {
         match pieces.next() {
             Some(text) => kept.push_str(text),
-            // A backtick without its partner is a plain character.
+            // An unmatched backtick is a plain character.
             None => kept.push_str(code),
         }
     }
     kept
 }
 
-/// The targets of `[text](target)` and of a `[label]: target` line.
+/// Returns the targets of `[text](target)` and of a `[label]: target` line.
 fn targets(line: &str) -> Vec<String> {
     let mut found: Vec<&str> = Vec::new();
     for (start, _) in line.match_indices("](") {
@@ -71,7 +71,7 @@ fn inside_parentheses(rest: &str) -> &str {
     rest
 }
 
-/// A target without its title, its angle brackets and its escaped spaces.
+/// Strips title, angle brackets and escaped spaces from a target.
 fn address(target: &str) -> String {
     let target = target.trim();
     let bare = match target.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
@@ -100,7 +100,7 @@ fn has_scheme(target: &str) -> bool {
     })
 }
 
-/// The path from the repository root, or nothing if the target lies outside of it.
+/// Returns the path from the repository root, or `None` if the target lies outside the repository.
 fn resolve(base: &str, target: &str) -> Option<String> {
     let (base, target) = match target.strip_prefix('/') {
         Some(from_root) => ("", from_root),

@@ -1,5 +1,5 @@
-//! Manifests: a dependency is declared once, with its reason, and every crate inherits what the
-//! workspace decides.
+//! Manifests: a dependency is declared once, with its reason, and every crate inherits the
+//! workspace settings.
 
 use toml::{Table, Value};
 
@@ -13,13 +13,13 @@ const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build
 
 const INHERITED: [&str; 3] = ["edition", "license", "rust-version"];
 
-/// What a registry shows of a package.
+/// Package keys that a registry shows.
 const PUBLISHED: [&str; 4] = ["categories", "description", "keywords", "readme"];
 
-/// Texts that each package contains; links to those of the workspace.
+/// License files that each package contains, as links to those of the workspace.
 const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
-/// Checks that each workspace dependency has its reason in the line above. The crates of this workspace have theirs in
+/// Checks that each workspace dependency has its reason in the line above. The crates of this workspace are explained in
 /// the crate table of the architecture page.
 pub(super) fn check_root(text: &str) -> Vec<Finding> {
     let manifest = parse(text);
@@ -36,7 +36,7 @@ pub(super) fn check_root(text: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Checks that a member that is published says what a registry shows, and has the texts of the licenses among `paths`.
+/// Checks that a published member has the keys that a registry shows, and the license files among `paths`.
 pub(super) fn check_published(member: &Member, text: &str, paths: &[&str]) -> Vec<Finding> {
     let manifest = parse(text);
     let package = table(&manifest, &["package"]);
@@ -49,7 +49,7 @@ pub(super) fn check_published(member: &Member, text: &str, paths: &[&str]) -> Ve
         .collect()
 }
 
-/// Checks what a member must inherit, and that its dependencies come from the workspace.
+/// Checks that a member inherits the workspace settings, and that its dependencies come from the workspace.
 pub(super) fn check_member(path: &str, text: &str) -> Vec<Finding> {
     let manifest = parse(text);
     let package = table(&manifest, &["package"]);
@@ -75,7 +75,7 @@ fn is_from_workspace(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-/// Cargo has read the manifest before; one that it refuses ends the task there.
+/// Parses a manifest. Cargo has already parsed it, so that an invalid manifest has failed the task before.
 fn parse(text: &str) -> Table {
     text.parse().unwrap_or_default()
 }

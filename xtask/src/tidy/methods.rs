@@ -1,4 +1,4 @@
-//! Sizes of traits: where the architecture page says "`Name` has 7 methods", the trait has as many.
+//! Trait sizes: if the architecture page says "`Name` has 7 methods", the trait has that many.
 
 use super::{ARCHITECTURE, Finding, SourceFile, is_library};
 
@@ -29,7 +29,7 @@ pub(super) fn check(architecture: &str, files: &[SourceFile]) -> Vec<Finding> {
     findings
 }
 
-/// The name and the number of each "`name` has number methods".
+/// Returns the name and the number of each "`name` has number methods".
 fn statements(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let ends = line.match_indices("` has ");
     ends.filter_map(|(end, words)| {
@@ -39,7 +39,7 @@ fn statements(line: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// How many methods a trait declares, if the file declares the trait. Relies on the layout that rustfmt gives.
+/// Returns the number of methods of a trait, if the file declares it. Relies on rustfmt's layout.
 fn methods(text: &str, name: &str) -> Option<usize> {
     let declares = |line: &&str| {
         let rest = line.strip_prefix("pub trait ").and_then(|rest| rest.strip_prefix(name));

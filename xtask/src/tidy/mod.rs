@@ -1,6 +1,6 @@
-//! The rules of this repository that neither the compiler nor clippy checks.
+//! Repository rules that neither the compiler nor clippy checks.
 //!
-//! Each rule is a pure function from texts to findings; this file alone reads the repository.
+//! Each rule is a pure function from texts to findings; only this file reads the repository.
 //! All findings of all rules are listed, one line each, so that one run is enough to fix them.
 
 mod layers;
@@ -21,7 +21,7 @@ use crate::workspace::{self, Member};
 /// The page that several rules compare with the sources.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-/// A place that breaks a rule: what was expected there, and what was found.
+/// A violation of a rule: where, what was expected and what was found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -41,7 +41,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A file that is part of the repository, or will be with the next commit.
+/// A file of the repository, tracked or about to be added.
 #[derive(Debug, Clone)]
 struct SourceFile {
     /// Relative to the repository root, with `/` on every system.
@@ -93,7 +93,7 @@ fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
     findings
 }
 
-/// Tracked files, and new ones that are not ignored: a rule holds before `git add`, not after.
+/// Returns tracked files, and new ones that are not ignored, so that rules apply before `git add`.
 fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listing = NamedCommand::new("files", "git", &args).output(root)?;
@@ -102,8 +102,8 @@ fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
     paths.dedup();
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
-        // A file that is tracked but deleted in the work tree is still listed. A link to a
-        // directory or to nothing has no text of its own.
+        // git also lists tracked files that are deleted in the work tree, and links to directories or
+        // to nothing, which have no text.
         let full = root.join(path);
         if !full.is_file() {
             continue;
@@ -114,13 +114,13 @@ fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
     Ok(files)
 }
 
-/// The part of a file name behind its last dot, or nothing.
+/// Returns the part of a file name after its last dot, or an empty string.
 fn extension(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// The line of a manifest that names a dependency; the first line if it is renamed there.
+/// Returns the line of a manifest that names a dependency; the first line if it is renamed there.
 fn line_of(manifest: &str, dependency: &str) -> usize {
     let names_it = |line: &str| {
         let rest = line.trim_start().strip_prefix(dependency);
@@ -129,18 +129,18 @@ fn line_of(manifest: &str, dependency: &str) -> usize {
     manifest.lines().position(names_it).map_or(1, |index| index + 1)
 }
 
-/// Whether a file is code of a crate that ends up in a program: not a test, a benchmark or an example.
+/// Returns whether a file is library or program code of a crate: not a test, a benchmark or an example.
 fn is_library(path: &str) -> bool {
     path.starts_with("crates/") && path.contains("/src/") && !path.contains("/tests/") && !path.ends_with("/tests.rs")
 }
 
-/// The lines below a heading of a Markdown page, with their numbers, up to the next heading of any level.
+/// Returns the numbered lines below a heading of a Markdown page, up to the next heading of any level.
 fn section<'a>(page: &'a str, heading: &str) -> impl Iterator<Item = (usize, &'a str)> {
     let lines = (1..).zip(page.lines()).skip_while(move |(_, line)| *line != heading).skip(1);
     lines.take_while(|(_, line)| !line.starts_with('#'))
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

@@ -1,11 +1,11 @@
-//! File sizes: a long file is several things under one name.
+//! File sizes: a long file does more than one thing.
 
 use super::{Finding, extension};
 
-/// Lines of body a Rust file may have; its tests do not count.
+/// Maximum body lines of a Rust file; tests do not count.
 const MAX_BODY_LINES: usize = 600;
 
-/// Where the excuse must stand, so that a reader meets it before the table.
+/// The excuse must be within these first lines, so that a reader sees it before the table.
 const EXCUSE_WITHIN_LINES: usize = 20;
 
 const EXCUSE: &str = "// tidy: long table, ";
@@ -29,7 +29,7 @@ fn is_excused(text: &str) -> bool {
         .any(|reason| !reason.trim().is_empty())
 }
 
-/// Lines before the last `#[cfg(test)]` whose item is `mod tests {`; all lines if there is none.
+/// Returns the number of lines before the last `#[cfg(test)]` whose item is `mod tests {`; all lines if there is none.
 pub(super) fn body_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let starts_tests = |index: &usize| {

@@ -1,7 +1,7 @@
-//! Process-wide state: the table of the architecture page names every static that can change and every thread-local of the
+//! Process-wide state: the table of the architecture page names every mutable static and every thread-local of the
 //! crates, each with its reason, and nothing else.
 //!
-//! A static can change if its type names a cell, a lock, an atomic or a lazy value. One that hides them in a type of its own is not seen.
+//! A static is mutable if its type names a cell, a lock, an atomic or a lazy value. A user-defined type that wraps one is not detected.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub(super) fn check(architecture: &str, files: &[SourceFile]) -> Vec<Finding> {
     findings
 }
 
-/// The statics of a file that can change, without those of its tests.
+/// Returns the mutable statics of a file, without those of its tests.
 fn statics(text: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     let mut thread_local_ends = None;
@@ -74,7 +74,7 @@ fn statics(text: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// Name and type of a static that a line declares.
+/// Returns the name and type of a static that a line declares.
 fn declaration(code: &str) -> Option<(&str, &str)> {
     let (before, rest) = code.split_once("static ")?;
     let is_item = before.is_empty() || before.starts_with("pub");

@@ -2,7 +2,7 @@
 
 use super::{Finding, extension};
 
-/// Words that mark unfinished work. They are put together here so that this file does not
+/// Words that mark unfinished work. They are concatenated here so that this file does not
 /// contain them.
 pub(super) const WORDS: [&str; 6] = [
     concat!("TO", "DO"),
@@ -13,7 +13,7 @@ pub(super) const WORDS: [&str; 6] = [
     concat!("db", "g!"),
 ];
 
-/// A test that is switched off without a word of why, plainly or under a condition.
+/// A test that is disabled without a reason, unconditionally or conditionally.
 const SILENT_IGNORES: [&str; 2] = [concat!("#[ig", "nore]"), concat!(", ig", "nore)]")];
 
 const EXTENSIONS: [&str; 5] = ["rs", "wgsl", "toml", "sh", "py"];
@@ -37,13 +37,13 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether the word stands alone, not inside of a longer one: `mktemp` templates are fine.
+/// Returns whether a line contains the word, not as part of a longer one: `mktemp` templates are fine.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(start, _)| {
         let before = line[..start].chars().next_back();
         let after = line[start + word.len()..].chars().next();
-        // A macro's name ends with its `!`; whatever follows belongs to the call.
+        // A macro's name ends with its `!`; the following characters belong to the call.
         !before.is_some_and(is_part) && (word.ends_with('!') || !after.is_some_and(is_part))
     })
 }

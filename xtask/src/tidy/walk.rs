@@ -1,4 +1,4 @@
-//! The walk of one op through the sources: each file that the architecture page names exists, and defines what the page says it does.
+//! The walk of one op through the sources: each file that the architecture page names exists and defines the named items.
 //!
 //! A line of the walk is `` 1. `path` `item`, `Type::item`: what happens there ``.
 
@@ -34,7 +34,7 @@ pub(super) fn check(architecture: &str, files: &[SourceFile]) -> Vec<Finding> {
     findings
 }
 
-/// The code spans before the first colon outside of code: a path, then names.
+/// Returns the code spans before the first colon outside code: a path, then names.
 fn head(text: &str) -> (&str, Vec<&str>) {
     let mut spans = Vec::new();
     for (index, piece) in text.split('`').enumerate() {
@@ -48,7 +48,7 @@ fn head(text: &str) -> (&str, Vec<&str>) {
     (path, spans)
 }
 
-/// Whether a file defines an item, or a method (`Type::method`) in one of its `impl` blocks.
+/// Returns whether a file defines an item, or a method (`Type::method`) in one of its `impl` blocks.
 fn defines(text: &str, item: &str) -> bool {
     let (owner, name) = item.rsplit_once("::").unwrap_or_default();
     let name = if name.is_empty() { item } else { name };
@@ -56,7 +56,7 @@ fn defines(text: &str, item: &str) -> bool {
         && (owner.is_empty() || text.lines().any(|line| declared(line) == Some(owner) || implements(line, owner)))
 }
 
-/// The name that a line declares, whatever its visibility.
+/// Returns the name that a line declares, regardless of visibility.
 fn declared(line: &str) -> Option<&str> {
     const KINDS: [&str; 9] = ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules!"];
     let mut words = line.split([' ', '(', '<', ':', '{', ';', '=', ')']).filter(|word| !word.is_empty());

@@ -1,17 +1,17 @@
-//! The loops that show a limit. On x86-64 with AVX2 and FMA they use both; elsewhere they are what the compiler makes of them.
+//! Loops that reach the machine's limits. They use AVX2 and FMA on x86-64 if available; elsewhere they are auto-vectorized.
 
 use super::Pattern;
 use memmap2::MmapMut;
 use std::hint::black_box;
 
-/// Independent sums: more than a processor has multiply-adds under way.
+/// Number of independent accumulators: more than a processor has multiply-adds in flight.
 const SUMS: usize = 12;
 const LANES: usize = 8;
 
-/// Additions and multiplications of one round of [`multiply_add`].
+/// FLOPs of one round of [`multiply_add`].
 pub(super) const FLOPS_PER_ROUND: usize = 2 * SUMS * LANES;
 
-/// Multiplies and adds in registers.
+/// Runs multiply-adds in registers.
 pub(super) fn multiply_add(rounds: usize) {
     #[cfg(target_arch = "x86_64")]
     if avx2::is_there() {
@@ -27,7 +27,7 @@ fn plain_multiply_add(rounds: usize) -> [f32; SUMS * LANES] {
     let mut sums = [1.0_f32; SUMS * LANES];
     for _ in 0..rounds {
         for sum in &mut sums {
-            // Without an instruction for it, `mul_add` is a call of a slow function.
+            // Without an FMA instruction, `mul_add` calls a slow library function.
             *sum = if cfg!(target_arch = "aarch64") { sum.mul_add(x, y) } else { *sum * x + y };
         }
     }
@@ -40,17 +40,17 @@ pub(super) struct Streams {
     to: Array,
 }
 
-/// Elements in huge pages where the system has them, as buffers of a device are: in ordinary ones a pass over much memory waits
-/// for the table of pages, and what it reaches is no limit.
+/// Elements in huge pages if available, as device buffers are. With ordinary pages, TLB misses dominate a pass over much memory, and the
+/// result is not a limit.
 enum Array {
     Map(MmapMut),
-    /// The system refuses maps.
+    /// Fallback if the system refuses to map memory.
     Heap(Vec<f32>),
 }
 
 impl Array {
     fn new(len: usize) -> Self {
-        // A map has a byte at least.
+        // A mapping cannot be empty.
         let Ok(map) = MmapMut::map_anon((len * size_of::<f32>()).max(size_of::<f32>())) else {
             return Self::Heap(vec![1.0; len]);
         };
@@ -82,7 +82,7 @@ impl Streams {
         Self { from: [array(true), array(pattern == Pattern::Triad)], to: array(pattern != Pattern::Read) }
     }
 
-    /// Passes over the arrays once. Stores that bypass the cache save reading what they overwrite, and keep nothing for the next pass.
+    /// Passes over the arrays once. Non-temporal stores avoid reading the destination, but leave nothing in the cache for the next pass.
     pub(super) fn pass(&mut self, pattern: Pattern, bypass_cache: bool) {
         let ([a, b], to) = (self.from.each_ref().map(Array::elements), self.to.elements_mut());
         #[cfg(target_arch = "x86_64")]
@@ -119,7 +119,7 @@ fn read(from: &[f32]) -> [f32; 64] {
 
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
-    // A sum with something unknown, so that it stays a loop: a call of `memcpy` has choices of its own.
+    // Adding an opaque zero keeps this a loop: `memcpy` would choose its own strategy.
     let zero = black_box(0.0);
     to.iter_mut().zip(from).for_each(|(to, from)| *to = from + zero);
 }
@@ -177,9 +177,10 @@ mod avx2 {
         super::triad(a, b, to);
     }
 
-    /// `to = a`, or `to = a + b` where `ADDS`, past the caches.
+    /// Computes `to = a`, or `to = a + b` if `ADDS`, with non-temporal stores.
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn stream<const ADDS: bool>(a: &[f32], b: &[f32], to: &mut [f32]) {
+        // `_mm256_stream_ps` requires a destination aligned to 32 bytes.
         let skipped = to.as_ptr().align_offset(32);
         let Some(to) = to.get_mut(skipped..) else { return };
         for (to, (a, b)) in to.chunks_exact_mut(LANES).zip(a.chunks_exact(LANES).zip(b.chunks_exact(LANES))) {

@@ -1,4 +1,4 @@
-//! What the machine could do: multiply-adds and bytes per second, measured, and the time that follows from them for a work.
+//! The machine's roofline: measured FLOP/s and bandwidth, and the time that follows from them for a workload.
 
 mod loops;
 
@@ -9,23 +9,23 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// How bytes are moved.
+/// A memory access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// One array is read.
+    /// Reads one array.
     Read,
-    /// One array is read, one is written.
+    /// Reads one array and writes one.
     Copy,
-    /// Two arrays are read, one is written.
+    /// Reads two arrays and writes one.
     Triad,
 }
 
 impl Pattern {
-    /// All of them.
+    /// All patterns.
     pub const ALL: [Self; 3] = [Self::Read, Self::Copy, Self::Triad];
 
-    /// The pattern that is nearest to a work which reads and writes so many bytes.
+    /// Returns the pattern nearest to a workload that reads and writes this many bytes.
     pub fn of(read: f64, written: f64) -> Self {
         if written < 0.1 * read {
             Self::Read
@@ -36,7 +36,7 @@ impl Pattern {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -45,7 +45,7 @@ impl Pattern {
         }
     }
 
-    /// How many arrays it passes over.
+    /// Returns the number of arrays it accesses.
     fn arrays(self) -> usize {
         match self {
             Self::Read => 1,
@@ -55,7 +55,7 @@ impl Pattern {
     }
 }
 
-/// The limits of this machine on some threads. Bandwidths are measured when they are first asked for.
+/// The limits of this machine for a number of threads. Bandwidths are measured on first use.
 #[derive(Debug)]
 pub struct Limits {
     threads: usize,
@@ -63,50 +63,50 @@ pub struct Limits {
     bandwidths: BTreeMap<(Pattern, usize), f64>,
 }
 
-/// The least time for a work, in seconds.
+/// Roofline time of a workload, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Least {
-    /// For its arithmetic, at the peak of multiply-adds.
+    /// Time for its arithmetic at peak FLOP/s.
     pub compute: f64,
-    /// For the bytes that it must move, at the bandwidth of as many bytes.
+    /// Time for the bytes that it must move, at the bandwidth for that footprint.
     pub memory: f64,
 }
 
 impl Least {
-    /// The larger of the two.
+    /// Returns the larger of the two.
     pub fn seconds(&self) -> f64 {
         self.compute.max(self.memory)
     }
 }
 
 impl Limits {
-    /// Measures the peak of multiply-adds in `f32` on so many threads, which takes some milliseconds.
+    /// Measures the peak of `f32` multiply-adds on this many threads, which takes some milliseconds.
     pub fn measure(threads: usize) -> Self {
         Self { threads, peak: peak_flops(threads), bandwidths: BTreeMap::new() }
     }
 
-    /// How many threads these are the limits of.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Additions and multiplications of `f32` per second, in fused pairs.
+    /// Returns the peak `f32` FLOP/s, as fused multiply-adds.
     pub fn peak_flops(&self) -> f64 {
         self.peak
     }
 
-    /// Bytes per second where arrays of so many bytes in all are passed over again and again, up to the next power of two.
+    /// Returns the bandwidth in bytes per second of repeated passes over this footprint, rounded up to a power of two.
     pub fn bandwidth(&mut self, pattern: Pattern, footprint_bytes: f64) -> f64 {
         let bytes = footprint(footprint_bytes);
         *self.bandwidths.entry((pattern, bytes)).or_insert_with(|| bytes_per_second(pattern, bytes, self.threads))
     }
 
-    /// The bandwidths that were measured so far, by pattern and footprint in bytes.
+    /// Returns the bandwidths measured so far, by pattern and footprint in bytes.
     pub fn bandwidths(&self) -> impl Iterator<Item = (Pattern, usize, f64)> + '_ {
         self.bandwidths.iter().map(|(&(pattern, bytes), &bandwidth)| (pattern, bytes, bandwidth))
     }
 
-    /// The least time for a run of an op; none for small adds, where the cost of a call is all there is.
+    /// Returns the roofline time of one run of an op, or `None` for small adds, which are bound by call overhead.
     pub fn least(&mut self, op: &Op, number: Number) -> Option<Least> {
         if op.ops_per_run() > 1 {
             return None;
@@ -114,13 +114,13 @@ impl Limits {
         Some(self.least_of(op.flops(), op.bytes_read(number), op.bytes_written(number)))
     }
 
-    /// The least time for so many additions and multiplications, and for so many bytes that are read and written.
+    /// Returns the roofline time for this number of FLOPs and of bytes read and written.
     pub fn least_of(&mut self, flops: f64, read: f64, written: f64) -> Least {
         let bandwidth = self.bandwidth(Pattern::of(read, written), read + written);
         Least { compute: flops / self.peak, memory: (read + written) / bandwidth }
     }
 
-    /// Measures once more what limits an op, and keeps the better of what it finds and what it knew.
+    /// Measures the limits of an op again and keeps the better values.
     pub fn improve(&mut self, op: &Op, number: Number) {
         self.peak = self.peak.max(peak_flops(self.threads));
         let (read, written) = (op.bytes_read(number), op.bytes_written(number));
@@ -130,12 +130,12 @@ impl Limits {
     }
 }
 
-/// The bytes of the arrays that a bandwidth is measured on.
+/// Rounds a footprint up to the size at which bandwidth is measured.
 fn footprint(bytes: f64) -> usize {
     (bytes.max(65536.0) as usize).next_power_of_two()
 }
 
-/// The best of several tries: what disturbs a try only makes it slower.
+/// Number of tries, of which the best counts: noise only makes a try slower.
 const TRIES: usize = 7;
 
 fn peak_flops(threads: usize) -> f64 {
@@ -149,6 +149,7 @@ fn bytes_per_second(pattern: Pattern, bytes: usize, threads: usize) -> f64 {
     // A few milliseconds in cache, one or two passes far beyond it.
     let passes = ((256 << 20) / bytes).max(1);
     let moved = (len * size_of::<f32>() * pattern.arrays() * threads * passes) as f64;
+    // Non-temporal stores win beyond the caches, ordinary ones within them; the faster counts.
     let seconds = [false, true].map(|bypass_cache| {
         let streams = (0..threads).map(|_| {
             let mut streams = Streams::new(len, pattern);
@@ -159,7 +160,7 @@ fn bytes_per_second(pattern: Pattern, bytes: usize, threads: usize) -> f64 {
     moved / seconds[0].min(seconds[1])
 }
 
-/// The least time, over some tries, in which all jobs are done, each by a thread of its own that is there already.
+/// Returns the least time over some tries to finish all jobs, each on its own, already running thread.
 fn best<Job: FnMut() + Send>(threads: usize, jobs: Vec<Job>) -> f64 {
     let barrier = Barrier::new(threads);
     let spans: Vec<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
@@ -167,6 +168,7 @@ fn best<Job: FnMut() + Send>(threads: usize, jobs: Vec<Job>) -> f64 {
             let barrier = &barrier;
             scope.spawn(move || {
                 let mut once = || {
+                    // All threads start together, and spawning is not timed.
                     barrier.wait();
                     let start = Instant::now();
                     job();

@@ -1,13 +1,13 @@
-//! How many bytes of this process are in memory, as Linux counts them. Other systems do not tell without a library.
+//! Resident memory of this process on Linux. Other systems need a library for it.
 
 use std::fs;
 
-/// The most since the process began, or since [`reset_peak`]; `None` where the system does not tell.
+/// Returns the peak since the process began, or since [`reset_peak`]; `None` if the system does not report it.
 pub(super) fn peak_resident_bytes() -> Option<u64> {
     peak_of(&fs::read_to_string("/proc/self/status").ok()?)
 }
 
-/// Begins the count anew. Where that is not possible, the peak is that of the whole process.
+/// Resets the peak. If that is not possible, the peak is that of the whole process.
 pub(super) fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
@@ -32,7 +32,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn peak_follows_what_is_touched_and_can_begin_anew() {
-        // In a process of its own: other tests need memory, too.
+        // In a separate process, because other tests allocate memory too.
         const CHILD: &str = "KILN_MEMORY_CHILD";
         if std::env::var_os(CHILD).is_none() {
             let mut child = std::process::Command::new(std::env::current_exe().unwrap());

@@ -1,7 +1,7 @@
-//! `kiln bench`: how fast this machine runs the works that Kiln is measured by, or one op on shapes of one's own.
+//! `kiln bench`: measures Kiln's benchmark workloads, or one op on user-given shapes.
 //!
-//! The works, their data and the clock are those of the `kiln-bench` crate. `report` is what is told of each, `single` one op, `serve` the
-//! form in which another program asks for one sample after the other, `memory` the count of resident bytes.
+//! The workloads, their data and the timing are those of the `kiln-bench` crate. `report` is the output for each, `single` one op, `serve` the
+//! protocol for another program that requests samples, `memory` the resident memory.
 
 mod memory;
 mod report;
@@ -120,7 +120,7 @@ fn number(dtype: Option<DType>) -> Result<Number, String> {
     known.ok_or_else(|| format!("works expected `f32` or `f16`, found `{name}`; it is for ops with `--shape`"))
 }
 
-/// The works of these names, or that begin with them, in the order of the table; all where there are no names.
+/// Returns the workloads with these names or name prefixes, in table order; all if there are no names.
 fn choose(names: &[String]) -> Result<Vec<&'static Work>, String> {
     let is_meant = |name: &str, work: &Work| work.id == name || work.id.starts_with(&format!("{name}-"));
     if let Some(name) = names.iter().find(|name| !works().iter().any(|work| is_meant(name, work))) {
@@ -130,7 +130,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Work>, String> {
     Ok(works().iter().filter(is_chosen).collect())
 }
 
-/// What is said about a name that no work has.
+/// Returns the error message for an unknown workload.
 fn unknown(name: &str) -> String {
     let near = match Function::by_name(name) {
         Some(_) => format!("it is an op: `kiln bench {name} --shape 1024x1024` measures it"),
@@ -147,13 +147,13 @@ fn open(name: &str, threads: Option<usize>) -> Fallible<Device> {
     }
 }
 
-/// The limits of the processor, where the device is the one that runs on it.
+/// Measures the processor's limits if the device is the CPU device.
 fn limits_of(device: &Device) -> Option<Limits> {
     let threads = device.info().limits.threads.filter(|_| device.info().kind == DeviceKind::Cpu)?;
     Some(Limits::measure(threads as usize))
 }
 
-/// Checks the output of a work, then times it.
+/// Checks the output of a workload, then times it.
 fn measure(
     work: &'static Work,
     number: Number,
@@ -180,7 +180,7 @@ fn measure(
     Ok(report)
 }
 
-/// Writes one line: an object, or text for people.
+/// Writes one line: a JSON object, or text for people.
 fn write_line(line: &impl terminal::Report, json: bool) -> io::Result<()> {
     let text = if json { serde_json::to_string(line).map_err(io::Error::other)? + "\n" } else { line.text() };
     terminal::write(&mut io::stdout(), &text)

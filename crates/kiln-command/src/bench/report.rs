@@ -1,4 +1,4 @@
-//! What `kiln bench` tells of a work.
+//! The report of a workload by `kiln bench`.
 
 use crate::npy::tuple;
 use crate::terminal::{Report, seconds};
@@ -17,7 +17,7 @@ pub(super) struct WorkLine {
     output_shape: Vec<usize>,
     ops_per_run: usize,
     flops: f64,
-    /// What the best other library's time over Kiln's is to be at least, by dtype.
+    /// Minimum speedup over the best other library, by dtype.
     targets: BTreeMap<&'static str, f64>,
 }
 
@@ -42,17 +42,17 @@ impl Report for WorkLine {
     }
 }
 
-/// How fast something is, beside what the device could do; what does not apply is `null`.
+/// Speed and roofline limit; inapplicable fields are `null`.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Speed {
-    /// Seconds for a run; `None` where the output was wrong.
+    /// Seconds per run; `None` if the output was wrong.
     pub(super) timing: Option<Timing>,
-    /// `None` also where elements are only moved.
+    /// `None` also if the op only moves elements.
     pub(super) gflops_per_s: Option<f64>,
     pub(super) gbytes_per_s: Option<f64>,
-    /// Seconds that the device would need for the arithmetic and for the bytes, as measured in the same run.
+    /// Roofline seconds for the arithmetic and for the bytes, measured in the same run.
     pub(super) limit: Option<Least>,
-    /// The larger of these over the median.
+    /// The larger of these divided by the median.
     pub(super) share_of_limit: Option<f64>,
 }
 
@@ -68,7 +68,7 @@ impl Speed {
     }
 }
 
-/// What was measured of a work. The JSON form is this struct; what does not apply is `null`.
+/// Measurement of a workload. The JSON format is this struct; inapplicable fields are `null`.
 #[derive(Debug, Serialize)]
 pub(super) struct WorkReport {
     work: &'static str,
@@ -78,9 +78,9 @@ pub(super) struct WorkReport {
     ops_per_run: usize,
     #[serde(flatten)]
     speed: Speed,
-    /// The most while it was timed; `None` where the system does not tell.
+    /// Peak while it was timed; `None` if the system does not report it.
     pub(super) peak_resident_bytes: Option<u64>,
-    /// What is wrong with the output; `None` where it is right.
+    /// What is wrong with the output; `None` if it is right.
     pub(super) fault: Option<String>,
     #[serde(skip)]
     flops: f64,
@@ -104,12 +104,12 @@ impl WorkReport {
         }
     }
 
-    /// Adds what the clock says, and what the processor could do.
+    /// Sets the timing and the roofline limit.
     pub(super) fn set_timing(&mut self, timing: Timing, limit: Option<Least>) {
         self.speed = Speed::new(timing, self.flops, self.bytes, limit);
     }
 
-    /// How fast it is, in the unit of what it needs most.
+    /// Formats the throughput in the unit of the limiting resource.
     fn rate(&self) -> Option<String> {
         let Speed { gflops_per_s, gbytes_per_s, limit, .. } = self.speed;
         let is_arithmetic = limit.is_some_and(|limit| limit.compute > limit.memory);

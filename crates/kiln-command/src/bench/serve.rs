@@ -1,6 +1,6 @@
-//! `kiln bench --serve`: another program asks for samples, so that it can let Kiln take turns with what it measures itself.
+//! `kiln bench --serve`: another program requests samples, so that it can interleave Kiln with its own measurements.
 //!
-//! One JSON object in each line, both ways. A request that cannot be done is answered by an object with the field `error`.
+//! One JSON object per line in both directions. A failed request is answered by an object with the field `error`.
 
 use super::{memory, unknown};
 use crate::Fallible;
@@ -17,9 +17,9 @@ use std::time::Instant;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 enum Request {
-    /// Which Kiln and which device this is.
+    /// Returns the version of Kiln and the device.
     Start,
-    /// Brings the inputs of a work to the device, in the place of those before.
+    /// Uploads the inputs of a workload, replacing the previous ones.
     Prepare {
         work: String,
         dtype: Number,
@@ -27,16 +27,16 @@ enum Request {
     Sample {
         runs: u32,
     },
-    /// Runs the work once and writes its output, as `f32`.
+    /// Runs the workload once and writes its output, as `f32`.
     Output {
         path: PathBuf,
     },
-    /// How much memory the process took.
+    /// Returns the peak memory of the process.
     Memory,
     Quit,
 }
 
-/// Answers requests until there are no more.
+/// Answers requests until the input ends.
 pub(super) fn serve(device: &Device, requests: impl BufRead, answers: &mut impl Write) -> io::Result<()> {
     let mut server = Server { device, prepared: None };
     for line in requests.lines() {
@@ -64,7 +64,7 @@ impl Server<'_> {
             }
             Request::Prepare { work, dtype } => {
                 let found = find(&work).ok_or_else(|| unknown(&work))?;
-                // What the last work has goes back to the pool first.
+                // Dropped first, so that its memory returns to the pool.
                 self.prepared = None;
                 self.prepared = Some((found.op, Ours::new(&found.op, dtype, self.device)?));
                 json!({ "work": work, "dtype": dtype })

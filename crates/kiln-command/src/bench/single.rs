@@ -1,4 +1,4 @@
-//! `kiln bench OP --shape …`: one op on shapes of one's own.
+//! `kiln bench OP --shape …`: one op on user-given shapes.
 
 use super::report::Speed;
 use super::{Args, open, write_line};
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Fallible<ExitCode> {
     Ok(status)
 }
 
-/// The op of this name, with what its output is checked against.
+/// Returns the op with this name and the reference for its output.
 fn measurable(name: &str) -> Fallible<(Function, Single)> {
     let function = find(name)?;
     let single = checkable(function).ok_or_else(|| {
@@ -54,7 +54,7 @@ fn default_dtype(function: Function) -> DType {
     }
 }
 
-/// A shape for each operand: those that were given, or one for all.
+/// Returns a shape for each operand: the given ones, or one for all.
 fn shapes(name: &str, single: Single, given: &[Dims]) -> Result<Vec<Vec<usize>>, String> {
     let wanted = single.operands();
     let lengths = |Dims(lengths): &Dims| -> Result<Vec<usize>, String> {
@@ -106,7 +106,7 @@ fn measure(
     let run = || -> Result<(), Fault> {
         let result = call()?;
         result.eval()?;
-        // The CPU device is done by now; a GPU is waited for.
+        // The CPU device computes synchronously; a GPU does not.
         if result.status() == Status::Submitted {
             device.synchronize()?;
         }
@@ -120,7 +120,7 @@ fn measure(
     Ok(report)
 }
 
-/// What was measured of an op. The JSON form is this struct; what does not apply is `null`.
+/// Measurement of an op. The JSON format is this struct; inapplicable fields are `null`.
 #[derive(Debug, Serialize)]
 struct OpReport {
     op: &'static str,
@@ -134,13 +134,13 @@ struct OpReport {
     /// Bytes that the kernels read and write.
     bytes_read: u64,
     bytes_written: u64,
-    /// Additions and the like; an elementwise op counts as one. 0 where elements are only moved.
+    /// FLOPs; an elementwise op counts as one. 0 if elements are only moved.
     flops: u64,
     #[serde(flatten)]
     speed: Speed,
-    /// What was compared; `None` where the output was wrong.
+    /// The extent of the check; `None` if the output was wrong.
     checked: Option<Compared>,
-    /// What is wrong with the output; `None` where it is right.
+    /// What is wrong with the output; `None` if it is right.
     fault: Option<String>,
 }
 
@@ -156,7 +156,7 @@ impl OpReport {
         let (info, steps) = (output.device().info(), plan.map_or(&[][..], |plan| &plan.steps));
         Self {
             op: function.name(),
-            // That of the last: a condition has another.
+            // The dtype of the last operand: a condition has another one.
             dtype: operands.last().map_or("", |operand| operand.dtype.name()),
             device: info.id.clone(),
             threads: info.limits.threads,

@@ -43,7 +43,7 @@ pub(super) struct Explained {
 
 pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Explained> {
     let source = args.source.read(&args.kernel)?;
-    // A device would open the directory without a word where that fails.
+    // A device would ignore a directory that cannot be opened.
     dir.open_existing()?;
     let device = open_with(args.device.as_deref(), dir.options(), None)?;
     let explanation = device.explain_kernel(&source)?;

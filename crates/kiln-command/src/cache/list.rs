@@ -9,7 +9,7 @@ use kiln::ir::Bytes;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
-/// Every stored kernel.
+/// The stored kernels.
 #[derive(Debug, Serialize)]
 pub(super) struct List {
     pub(super) directory: String,

@@ -1,7 +1,7 @@
-//! `kiln cache`: what is in the kernel cache on disk, and what to do about it.
+//! `kiln cache`: inspects and manages the on-disk kernel cache.
 //!
-//! One file for each subcommand that does more than one thing: what it finds out is a report, and the report is shown.
-//! `stored` reads the entries of the store as kernels; `units` reads sizes and times on the command line.
+//! One file per subcommand: it builds a report, which is then printed.
+//! `stored` reads the entries of the store as kernels; `units` parses sizes and times on the command line.
 
 mod explain;
 mod list;

@@ -9,7 +9,7 @@ use kiln::ir::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What is stored, for whom, and how much more may be.
+/// Entries by device, and the remaining capacity.
 #[derive(Debug, Serialize)]
 pub(super) struct Stats {
     directory: String,
@@ -17,7 +17,7 @@ pub(super) struct Stats {
     bytes: u64,
     max_entries: u64,
     max_bytes: u64,
-    /// Reads of all entries that are there.
+    /// Total reads of the stored entries.
     uses: u64,
     /// Why nothing can be stored now.
     write_fault: Option<String>,

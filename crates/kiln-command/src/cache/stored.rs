@@ -9,11 +9,11 @@ use kiln::{Device, DeviceInfo};
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A stored kernel. What cannot be known of a foreign entry is `None`.
+/// A stored kernel. Unknown fields of a foreign entry are `None`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct StoredKernel {
     pub(super) name: Option<String>,
-    /// `None` also where the source has only one and it was not named.
+    /// `None` also if the source has only one entry point and it was not named.
     pub(super) entry: Option<String>,
     pub(super) device: Option<String>,
     pub(super) driver: Option<String>,
@@ -30,24 +30,24 @@ pub(super) struct StoredKernel {
     pub(super) last_used: u64,
 }
 
-/// Whether a stored kernel is of use on this machine.
+/// Whether a stored kernel is usable on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
     /// A device of this machine would load it.
     Current,
-    /// Its device is here; the driver, or Kiln, is another one now.
+    /// Its device is present, but the driver or Kiln has changed.
     Stale,
     /// Its device is not on this machine.
     Elsewhere,
-    /// Its key is none of this version of Kiln.
+    /// Its key is not of this version of Kiln.
     Foreign,
 }
 
 impl State {
     pub(super) const ALL: [Self; 4] = [Self::Current, Self::Stale, Self::Elsewhere, Self::Foreign];
 
-    /// Of a key, on a machine with these devices.
+    /// Returns the state of a key on a machine with these devices.
     pub(super) fn of(key: Option<&KernelKey>, devices: &[DeviceInfo]) -> Self {
         let Some(key) = key else { return Self::Foreign };
         let device = field(key, "device");
@@ -80,11 +80,11 @@ impl StoredKernel {
     }
 }
 
-/// Every stored kernel, by name, entry point and device.
+/// Returns the stored kernels, sorted by name, entry point and device.
 pub(super) fn gather(dir: &KernelDir) -> Fallible<Vec<StoredKernel>> {
     let Some(store) = dir.open_existing()? else { return Ok(Vec::new()) };
     let entries = store.entries()?;
-    // Asking the drivers takes time.
+    // Listing devices queries the drivers, which is slow.
     let devices = if entries.is_empty() { Vec::new() } else { Device::list() };
     let mut kernels: Vec<_> = entries.iter().map(|entry| StoredKernel::new(entry, &devices)).collect();
     kernels.sort();
@@ -96,12 +96,12 @@ pub(super) fn text(field: &Option<String>) -> String {
     field.as_deref().map_or_else(|| "-".to_string(), plain)
 }
 
-/// A field of a key, as text.
+/// Returns a field of a key, as text.
 pub(super) fn field(key: &KernelKey, name: &str) -> String {
     key.fields().into_iter().find(|(field, _)| *field == name).map_or_else(String::new, |(_, value)| value)
 }
 
-/// Seconds since the Unix epoch.
+/// Converts to seconds since the Unix epoch.
 pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

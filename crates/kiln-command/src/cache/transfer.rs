@@ -55,7 +55,7 @@ pub(super) struct Exported {
     file: String,
     #[serde(flatten)]
     report: ExportReport,
-    /// Kernels of the CPU device, which stay here.
+    /// Kernels of the CPU device, which are not exported.
     refused: u64,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Imported {
 }
 
 pub(super) fn export(dir: &KernelDir, args: &ExportArgs) -> Fallible<Exported> {
-    // An archive of nothing is one too.
+    // An empty store exports an empty archive.
     let store = dir.open()?;
     let mut file = NewFile::create(&args.file)?;
     let mut refused = 0;
@@ -90,12 +90,12 @@ pub(super) fn import(dir: &KernelDir, args: &ImportArgs) -> Fallible<Imported> {
     Ok(Imported { directory: dir.path().display().to_string(), file, report })
 }
 
-/// Whether an entry would be loaded by a CPU device, which runs what it loads as it is.
+/// Returns whether a CPU device would load the entry, which executes it as machine code.
 fn is_machine_code(key: &[u8]) -> bool {
     KernelKey::decode(key).is_ok_and(|key| field(&key, "driver") == NATIVE_DRIVER)
 }
 
-/// `; 3 damaged, left out`, or nothing.
+/// Formats `; 3 damaged, left out`, or an empty string.
 fn left_out(number: u64, what: &str) -> String {
     if number == 0 { String::new() } else { format!("; {number} {what}, left out") }
 }
@@ -121,7 +121,7 @@ impl Report for Imported {
         format!("stored {imported} of {file} in {directory}{damaged}{too_large}{refused}{cut}\n")
     }
 
-    /// Whether everything that the archive promised was there and good.
+    /// Returns whether the archive was complete and undamaged.
     fn is_good(&self) -> bool {
         self.report.complete && self.report.damaged == 0
     }

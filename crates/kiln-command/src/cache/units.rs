@@ -1,16 +1,16 @@
-//! Sizes and times on the command line, and times as people read them.
+//! Parses sizes and times on the command line, and formats ages.
 
 use std::time::Duration;
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// Bytes, for clap: `500K`, `100M`, `2G`, or without a unit.
+/// Parses bytes for clap: `500K`, `100M`, `2G`, or without a unit.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let units = [("", 1), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
     scaled(text, &units).ok_or_else(|| format!("expected a size as in `500K`, `100M` or `2G`, found `{text}`"))
 }
 
-/// A time, for clap: `90s`, `15m`, `12h`, `30d`, `4w`.
+/// Parses a time for clap: `90s`, `15m`, `12h`, `30d`, `4w`.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let units = [("s", 1), ("m", 60), ("h", 60 * 60), ("d", DAY), ("w", 7 * DAY)];
     let seconds = scaled(text, &units);
@@ -18,7 +18,7 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// A whole number times the unit behind it.
+/// Parses an integer and multiplies it by the unit after it.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -26,7 +26,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// How long ago something was: `12 s ago`, `3 d ago`.
+/// Formats an age: `12 s ago`, `3 d ago`.
 pub(super) fn age(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

@@ -33,10 +33,10 @@ pub(super) struct Verification {
     directory: String,
     #[serde(flatten)]
     report: VerifyReport,
-    /// Whether it was to be repaired.
+    /// Whether repair was requested.
     #[serde(skip)]
     repair: bool,
-    /// Names of the kernels of bad entries, by file name, where the entry still tells.
+    /// Kernel names of bad entries by file name, if the entry is readable enough.
     kernels: BTreeMap<String, String>,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Verification> {
     Ok(Verification { directory, report, repair: args.repair, kernels })
 }
 
-/// Names of stored kernels by the names of their files, which are the hashes of their keys.
+/// Returns the names of stored kernels by file name, which is the hash of their key.
 fn names(store: &DiskStore) -> Fallible<BTreeMap<String, String>> {
     let entries = store.entries()?;
     let keys = entries.iter().filter_map(|entry| KernelKey::decode(&entry.key).ok());
@@ -88,7 +88,7 @@ impl Report for Verification {
         out + &format!("{good} in {}; {verdict}\n", plain(&self.directory))
     }
 
-    /// Whether nothing is wrong, or nothing is any more.
+    /// Returns whether the store is clean or was repaired.
     fn is_good(&self) -> bool {
         self.report.is_clean() || self.report.repaired
     }

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(100);
-/// Columns that it takes.
+/// Width of the progress line in columns.
 const WIDTH: usize = 40;
 
 const EXAMPLES: &str = "\
@@ -63,12 +63,12 @@ pub(super) struct Warmed {
     directory: String,
     device: String,
     compiled: u64,
-    /// Kernels that were on disk already.
+    /// Kernels that were already on disk.
     loaded: u64,
     /// Kernels that were named more than once.
     repeated: u64,
     failed: Vec<Failure>,
-    /// Why not every compiled kernel was stored.
+    /// Why some compiled kernels were not stored.
     write_fault: Option<String>,
     time_us: u64,
 }
@@ -81,7 +81,7 @@ struct Failure {
 
 pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
     args.source.check()?;
-    // Kernels that cannot be kept need no warming.
+    // Fails early: warming is pointless if kernels cannot be stored.
     drop(dir.open()?);
     let device = open_with(args.device.as_deref(), dir.options(), None)?;
     let (sources, mut failed) = sources(&device, args)?;
@@ -100,7 +100,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
     })
 }
 
-/// The kernels that the command line names, and those of them that cannot be read.
+/// Returns the kernels that the command line names, and the failures to read them.
 fn sources(device: &Device, args: &Args) -> Fallible<(Vec<KernelSource>, Vec<Failure>)> {
     let mut named: Vec<(PathBuf, Option<String>)> = args.kernels.iter().map(|path| (path.clone(), None)).collect();
     if let Some(list) = &args.list {
@@ -120,7 +120,7 @@ fn sources(device: &Device, args: &Args) -> Fallible<(Vec<KernelSource>, Vec<Fai
     Ok((sources, failed))
 }
 
-/// The kernels of a list: path and entry point.
+/// Parses a list of kernels: path and entry point.
 fn parse_list(text: &str, list: &Path) -> Vec<(PathBuf, Option<String>)> {
     let folder = list.parent().unwrap_or(Path::new(""));
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -131,7 +131,7 @@ fn parse_list(text: &str, list: &Path) -> Vec<(PathBuf, Option<String>)> {
     lines.map(kernel).collect()
 }
 
-/// The sources of the kernels that were compiled for this device as it is no more, each once.
+/// Returns the unique sources of kernels that were compiled for an earlier state of this device.
 fn stale(device: &Device) -> Fallible<Vec<KernelSource>> {
     let info = device.info();
     let entries = device.kernel_store().map_or_else(|| Ok(Vec::new()), DiskStore::entries)?;
@@ -146,7 +146,7 @@ fn stale(device: &Device) -> Fallible<Vec<KernelSource>> {
     Ok(sources)
 }
 
-/// Warms up, and shows how far it is where somebody looks at a terminal.
+/// Warms the cache, with progress on standard error if it is a terminal.
 fn warm(device: &Device, sources: &[KernelSource], threads: Option<NonZeroUsize>) -> KernelWarmReport {
     if !io::stderr().is_terminal() {
         return device.warm_kernels(sources, threads);
@@ -156,7 +156,7 @@ fn warm(device: &Device, sources: &[KernelSource], threads: Option<NonZeroUsize>
         while !work.is_finished() {
             let done = device.kernel_cache_stats();
             let done = done.compiles + done.disk_hits + done.memory_hits + done.failures;
-            // Progress that cannot be shown is no failure.
+            // A failure to print progress is not an error.
             let _ = write!(io::stderr(), "\r{:WIDTH$}", format!("{done} of {}", count(sources.len() as u64, "kernel")));
             thread::sleep(STEP);
         }
@@ -169,7 +169,7 @@ impl Report for Warmed {
     fn text(&self) -> String {
         let mut out = String::new();
         for Failure { kernel, error } in &self.failed {
-            // The error is a picture of the source, in lines.
+            // The error is multi-line, with a source excerpt.
             let error: Vec<String> = error.lines().map(plain).collect();
             out.push_str(&format!("failed {}: {}\n", plain(kernel), error.join("\n  ")));
         }
@@ -183,7 +183,7 @@ impl Report for Warmed {
         out + &format!("compiled {compiled} for {device} in {time}; {loaded} were on disk{repeated}, {failed} failed\n")
     }
 
-    /// Whether every kernel is ready and kept.
+    /// Returns whether every kernel is compiled and stored.
     fn is_good(&self) -> bool {
         self.failed.is_empty() && self.write_fault.is_none()
     }

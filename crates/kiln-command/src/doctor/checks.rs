@@ -1,4 +1,4 @@
-//! Judges the facts: each check is ok, a note or a problem. Looks at nothing but the facts.
+//! Judges the facts: each check is ok, a note or a problem. Depends on nothing but the facts.
 
 use super::drivers;
 use super::report::{Check, DeviceFacts, Facts, Section, State};
@@ -9,7 +9,7 @@ use kiln::device::CpuOptions;
 use kiln::ir::Bytes;
 use std::path::Path;
 
-/// Below this much free space the cache directory gets a note.
+/// The cache directory gets a note below this much free space.
 const LITTLE_FREE_BYTES: u64 = 256 << 20;
 
 pub(super) fn derive(facts: &Facts) -> Vec<Check> {
@@ -23,8 +23,8 @@ pub(super) fn derive(facts: &Facts) -> Vec<Check> {
 
 fn check_device(device: &DeviceFacts, facts: &Facts) -> Check {
     let DeviceFacts { info, test } = device;
-    // The CPU device always works, and what programs get by default has to. A GPU that does not work is a note: the
-    // default device says why it is not used.
+    // The CPU device and the default device must work. Any other broken GPU is a note: the default device states why it is
+    // not used.
     let must_work = info.kind == DeviceKind::Cpu || facts.default.id.as_ref() == Some(&info.id);
     let state = match (test.works, must_work) {
         (true, _) => State::Ok,

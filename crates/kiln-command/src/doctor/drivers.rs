@@ -1,10 +1,10 @@
-//! What is missing between Kiln and a GPU, and the command that installs it.
+//! Missing GPU drivers, and the command that installs them.
 
 use super::report::{Check, Facts, Section, State};
 use super::system::{Distribution, GpuVendor, System, Vulkan};
 use kiln::{DeviceInfo, DeviceKind};
 
-/// Judges what reaches the GPUs of the machine.
+/// Judges the drivers for the GPUs of the machine.
 pub(super) fn derive(facts: &Facts) -> Vec<Check> {
     if !facts.gpu_support {
         let check = note("support", "this build has no GPU support");
@@ -16,7 +16,7 @@ pub(super) fn derive(facts: &Facts) -> Vec<Check> {
 }
 
 impl Facts {
-    /// Whether a device stands for a GPU of this vendor, by the names that drivers give.
+    /// Returns whether a device belongs to a GPU of this vendor, by the names that drivers report.
     fn serves(&self, vendor: GpuVendor) -> bool {
         let words: &[&str] = match vendor {
             GpuVendor::Amd => &["amd", "radeon"],
@@ -29,7 +29,7 @@ impl Facts {
     }
 }
 
-/// A GPU that is on the bus and that no device stands for.
+/// Explains a GPU on the bus without a device.
 fn explain(vendor: GpuVendor, system: &System) -> Check {
     let vulkan = &system.vulkan.clone().unwrap_or_default();
     let name = vendor.name();
@@ -52,7 +52,7 @@ fn explain(vendor: GpuVendor, system: &System) -> Check {
     }
 }
 
-/// What hides every installed driver.
+/// Explains why installed drivers are not found.
 fn explain_hidden(check: &Check, system: &System, vulkan: &Vulkan) -> Option<Check> {
     if !vulkan.has_loader {
         let check = check.clone().detail("expected libvulkan.so.1, which finds the drivers; found none");
@@ -63,7 +63,7 @@ fn explain_hidden(check: &Check, system: &System, vulkan: &Vulkan) -> Option<Che
     Some(check.fix(format!("unset {variable}")))
 }
 
-/// No GPU on the bus is left without a device.
+/// Explains the drivers if every GPU on the bus has a device.
 fn explain_rest(facts: &Facts) -> Check {
     let kinds = || facts.devices.iter().map(|device| device.info.kind);
     if kinds().any(DeviceKind::is_real_gpu) {
@@ -87,7 +87,7 @@ fn explain_rest(facts: &Facts) -> Check {
     }
 }
 
-/// No GPU on the bus, and no software driver either.
+/// Explains the drivers if there is neither a GPU on the bus nor a software driver.
 fn explain_no_device(system: &System) -> Check {
     let vulkan = &system.vulkan.clone().unwrap_or_default();
     let purpose = "the CPU device needs none; a software driver is for testing GPU code on the processor";
@@ -102,15 +102,15 @@ fn explain_no_device(system: &System) -> Check {
 
 #[derive(Clone, Copy)]
 enum Driver {
-    /// For the GPUs of a vendor.
+    /// Driver for the GPUs of a vendor.
     Of(GpuVendor),
-    /// Runs on the processor.
+    /// Software driver, which runs on the processor.
     Software,
-    /// What finds the drivers.
+    /// The Vulkan loader, which finds the drivers.
     Loader,
 }
 
-/// Adds the command where the distribution is known.
+/// Adds the install command if the distribution is known.
 fn install(check: Check, system: &System, driver: Driver) -> Check {
     let Some(command) = system.distribution.and_then(|distribution| command(distribution, driver)) else {
         return check.fix(match driver {
@@ -143,7 +143,7 @@ fn command(distribution: Distribution, driver: Driver) -> Option<String> {
             let packages = ["nvidia-open nvidia-utils", "vulkan-radeon", "vulkan-intel", "vulkan-swrast"];
             ("pacman -S", packages, "vulkan-icd-loader")
         }
-        // Alpine has no NVIDIA driver of the vendor.
+        // Alpine does not package NVIDIA's driver.
         Distribution::Alpine => {
             ("apk add", ["", "mesa-vulkan-ati", "mesa-vulkan-intel", "mesa-vulkan-swrast"], "vulkan-loader")
         }
@@ -158,13 +158,13 @@ fn command(distribution: Distribution, driver: Driver) -> Option<String> {
         Driver::Software => software,
         Driver::Loader => loader,
     };
-    // Drivers of other distributions bring the loader, or name it.
+    // Driver packages of other distributions contain the loader or depend on it.
     let is_apart = matches!(distribution, Distribution::Arch | Distribution::Alpine) && package != loader;
     let loader = if is_apart { format!(" {loader}") } else { String::new() };
     (!package.is_empty()).then(|| format!("{manager} {package}{loader}"))
 }
 
-/// The command as this user types it.
+/// Returns the command with `sudo` or `doas` if this user needs it.
 fn as_root(system: &System, command: &str) -> String {
     match (system.is_root, system.distribution) {
         (true, _) => command.to_string(),
@@ -192,7 +192,7 @@ mod tests {
         checks[0].fix.clone().unwrap_or_default()
     }
 
-    /// The doctor says what to install, as a command of this system.
+    /// The doctor names the install command of each distribution.
     #[test]
     fn every_distribution_has_its_command() {
         use Distribution::{Alpine, Arch, Debian, Fedora, Ubuntu};
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(checks.len(), 1, "{checks:?}");
         assert_eq!((checks[0].name.as_str(), checks[0].state), ("NVIDIA", State::Note));
 
-        // A software driver that names the processor of the same vendor is not the GPU.
+        // A software driver that names a processor of the same vendor is not the GPU.
         let mut facts = machines::lavapipe();
         facts.devices[1].info.name = "llvmpipe on AMD EPYC".into();
         facts.system.gpus_on_bus = vec![GpuVendor::Amd];

@@ -1,4 +1,4 @@
-//! Invented machines, for tests of what the doctor says about them.
+//! Made-up machines for tests of the doctor.
 
 use super::report::{DefaultDevice, DeviceFacts, Facts, RejectedDevice};
 use super::smoke::SmokeTest;
@@ -7,7 +7,7 @@ use crate::cache_dir::{CacheDir, CacheDirState, Contents};
 use kiln::device::{DeviceLimits, DeviceMemory, Feature};
 use kiln::{DeviceInfo, DeviceKind};
 
-/// A laptop of Apple: one integrated GPU behind Metal.
+/// An Apple laptop: one integrated GPU with Metal.
 pub(super) fn mac() -> Facts {
     let mut gpu = gpu(0, "Apple M3 Pro", DeviceKind::IntegratedGpu, "metal", "macOS 15.3");
     gpu.info.memory = DeviceMemory { total_bytes: None, default_budget_bytes: 20 << 30, shared_with_host: true };
@@ -34,7 +34,7 @@ pub(super) fn mac() -> Facts {
     }
 }
 
-/// A desktop with a graphics card and a GPU in the processor, all drivers there.
+/// A desktop with a discrete and an integrated GPU, and all drivers installed.
 pub(super) fn nvidia() -> Facts {
     let why_cpu = "discrete GPUs come before the CPU device";
     let why_intel = "discrete GPUs come before integrated GPUs";
@@ -62,7 +62,7 @@ pub(super) fn nvidia() -> Facts {
     }
 }
 
-/// A graphics card that the software driver alone answers for.
+/// A discrete GPU without its driver; only the software driver is installed.
 pub(super) fn nvidia_without_driver() -> Facts {
     Facts {
         system: System {
@@ -89,7 +89,7 @@ pub(super) fn lavapipe() -> Facts {
     }
 }
 
-/// A container with a compiler and little else.
+/// A minimal container with a compiler.
 pub(super) fn nothing() -> Facts {
     Facts {
         version: "0.1.0".into(),
@@ -120,7 +120,7 @@ pub(super) fn refused() -> Facts {
     }
 }
 
-/// A graphics card that fails when it is opened, and a CPU device that returns other data than it was sent.
+/// A discrete GPU that fails to open, and a CPU device that returns corrupted data.
 pub(super) fn broken() -> Facts {
     let mut facts = nvidia();
     facts.devices.truncate(2);
@@ -147,7 +147,7 @@ pub(super) fn linux(distribution: Option<Distribution>) -> System {
     }
 }
 
-/// Vulkan with its loader, and one render node where it is said whether this user may open it.
+/// Vulkan with its loader, and one render node if `is_accessible` is given.
 pub(super) fn vulkan(drivers: &[&str], is_accessible: Option<bool>) -> Vulkan {
     let node = |is_accessible| RenderNode { path: "/dev/dri/renderD128".into(), is_accessible };
     Vulkan {

@@ -1,7 +1,7 @@
-//! `kiln doctor`: what devices there are, which one is the default and why, what is missing.
+//! `kiln doctor`: lists the devices, the default one and why, and what is missing.
 //!
-//! `gather` finds the facts, `checks` and `drivers` judge them without looking at the machine again, `report` holds
-//! both, `text` shows them.
+//! `gather` collects the facts, `checks` and `drivers` judge them without accessing the machine again, `report` holds
+//! both, `text` formats them.
 
 mod checks;
 mod drivers;
@@ -59,7 +59,7 @@ fn gather() -> Facts {
         Err(error) => DefaultDevice { id: None, reason: error.to_string(), rejected: Vec::new() },
     };
     let simd_setting = settings::variable(CpuOptions::SIMD_SETTING).filter(|value| !value.is_empty());
-    // A level that the processor does not have opens no device.
+    // A level that the processor does not support opens no device.
     let set_level = simd_setting.as_ref().and_then(|name| name.parse::<SimdLevel>().ok());
     let set_level = set_level.filter(|_| settings::open_cpu().is_ok());
     Facts {
@@ -75,12 +75,12 @@ fn gather() -> Facts {
     }
 }
 
-/// Tests a device as commands open it.
+/// Tests a device, opened as commands open it.
 fn test(info: DeviceInfo) -> DeviceFacts {
     if info.kind != DeviceKind::Cpu {
         return DeviceFacts { test: smoke::test(|| Device::by_name(&info.id)), info };
     }
-    // What settings take from the CPU device, the list does not know.
+    // The device list does not reflect settings of the CPU device, so its info comes from the opened device.
     let info = settings::open_cpu().map_or(info, |device| device.info().clone());
     DeviceFacts { test: smoke::test(settings::open_cpu), info }
 }

@@ -1,21 +1,21 @@
-//! What `kiln doctor` tells: facts, and the checks derived from them. The JSON form is this struct.
+//! The report of `kiln doctor`: facts, and the checks derived from them. The JSON format is this struct.
 //!
-//! # The JSON form
+//! # The JSON format
 //!
-//! `kiln doctor --json` writes one object. `format` is 1. Fields may be added under the same number; a field that is
-//! removed or changes its meaning raises it. A field that has no value is `null`, never absent.
+//! `kiln doctor --json` writes one object. `format` is 1. Adding a field does not change it; removing a field or
+//! changing its meaning does. A field without a value is `null`, never absent.
 //!
 //! | field | content |
 //! | --- | --- |
-//! | `format` | number of this form |
+//! | `format` | version of this format |
 //! | `version` | version of Kiln |
 //! | `healthy` | no check is a problem; the exit status is 0 |
 //! | `system` | [`System`]: `os`, `arch`, `name`, `distribution`, GPUs on the bus, parts of Vulkan |
 //! | `gpu_support` | whether this build has the feature `gpu` |
-//! | `default` | [`DefaultDevice`]: `id` (`null` where no device can be opened), `reason`, `rejected` (each `id`, `reason`) |
+//! | `default` | [`DefaultDevice`]: `id` (`null` if no device can be opened), `reason`, `rejected` (each `id`, `reason`) |
 //! | `devices` | the CPU device first, then GPUs: the fields of `kiln::DeviceInfo`, and `test` ([`SmokeTest`]) |
 //! | `simd` | the SIMD level of the CPU device |
-//! | `simd_setting` | the value of the variable `KILN_SIMD`, which sets the level; `null` where it is not set |
+//! | `simd_setting` | the value of the variable `KILN_SIMD`, which sets the level; `null` if unset |
 //! | `threads` | the threads of the CPU device |
 //! | `cache_directory` | [`CacheDir`]: `path`, `source`, `state`, `fault`, `fix`, `others_can_read`, `contents`, `free_bytes` |
 //! | `checks` | [`Check`]: `section`, `name`, `state` (`ok`, `note`, `problem`), `message`, `details`, `fix` |
@@ -27,13 +27,13 @@ use crate::cache_dir::CacheDir;
 use kiln::DeviceInfo;
 use serde::Serialize;
 
-/// The number of the JSON form.
+/// Version of the JSON format.
 const FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     format: u32,
-    /// No check is a problem.
+    /// Whether no check is a problem.
     pub(crate) healthy: bool,
     #[serde(flatten)]
     pub(crate) facts: Facts,
@@ -48,16 +48,16 @@ pub(crate) struct Facts {
     pub(crate) default: DefaultDevice,
     pub(crate) devices: Vec<DeviceFacts>,
     pub(crate) simd: String,
-    /// What `KILN_SIMD` says; `None` where it is not set.
+    /// Value of `KILN_SIMD`; `None` if unset.
     pub(crate) simd_setting: Option<String>,
     pub(crate) threads: Option<u32>,
     pub(crate) cache_directory: CacheDir,
 }
 
-/// Which device `Device::best` returns here, and why.
+/// The device that `Device::best` returns here, and why.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DefaultDevice {
-    /// `None` where no device can be opened.
+    /// `None` if no device can be opened.
     pub(crate) id: Option<String>,
     pub(crate) reason: String,
     pub(crate) rejected: Vec<RejectedDevice>,
@@ -76,7 +76,7 @@ pub(crate) struct DeviceFacts {
     pub(crate) test: SmokeTest,
 }
 
-/// One line of the report: what was looked at, how it is, and what to do about it.
+/// A line of the report: the subject of a check, its state, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
     pub(crate) section: Section,
@@ -84,11 +84,11 @@ pub(crate) struct Check {
     pub(crate) state: State,
     pub(crate) message: String,
     pub(crate) details: Vec<String>,
-    /// The command or the step that changes the state.
+    /// The command or step that fixes it.
     pub(crate) fix: Option<String>,
 }
 
-/// The part of the report that a check stands in.
+/// The section of the report that a check belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Section {
@@ -99,12 +99,12 @@ pub(crate) enum Section {
     Cache,
 }
 
-/// How the thing that a check looked at is.
+/// The state that a check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     Ok,
-    /// Kiln works; something could be better, or is worth knowing.
+    /// Kiln works, but something could be better or is worth knowing.
     Note,
     Problem,
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::doctor::machines;
 
-    /// The JSON form is a promise: a field that goes or changes its meaning raises `format`.
+    /// The JSON format is stable: removing a field or changing its meaning changes `format`.
     #[test]
     fn json_form_is_as_documented() {
         let json = serde_json::to_string_pretty(&Report::new(machines::refused())).unwrap();

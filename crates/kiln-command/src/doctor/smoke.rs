@@ -1,4 +1,4 @@
-//! Whether a device works: a little data goes in, through a copy on the device, and comes back.
+//! Smoke test of a device: uploads data, copies it on the device, and reads it back.
 
 use crate::terminal::micros;
 use kiln::graph::CommandList;
@@ -6,18 +6,18 @@ use kiln::{Device, Error, ErrorKind, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Words that travel: 16 KiB, more than one page and more than one workgroup.
+/// Words to transfer: 16 KiB, more than one page and more than one workgroup.
 const WORDS: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct SmokeTest {
-    /// Whether the data came back as it was sent.
+    /// Whether the data came back unchanged.
     pub(crate) works: bool,
-    /// What happened instead.
+    /// Error message.
     pub(crate) error: Option<String>,
-    /// How long it took to open the device; `None` where it does not work.
+    /// Time to open the device; `None` if it does not work.
     pub(crate) open_us: Option<u64>,
-    /// How long the data was on its way; `None` where it does not work.
+    /// Time of the round trip; `None` if the device does not work.
     pub(crate) round_trip_us: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn test(open: impl FnOnce() -> Result<Device>) -> SmokeTest {
 }
 
 fn round_trip(device: &Device) -> Result<()> {
-    // A value for each place, so that a shift or a swap is seen.
+    // A unique value at each index, so that a shift or a swap is detected.
     let sent: Vec<u32> = (1..=WORDS as u32).map(|place| place.wrapping_mul(0x9E37_79B9)).collect();
     let from = device.buffer_from(&sent)?;
     let to = device.buffer_of::<u32>(WORDS)?;
@@ -67,7 +67,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    /// A device that accepts submissions and runs none of them.
+    /// A device that accepts submissions but does not execute them.
     struct Idle(NullDevice);
 
     impl RawMemory for Idle {
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// A submission that silently did nothing is found.
+    /// A submission that silently did nothing is detected.
     #[test]
     fn device_that_does_nothing_does_not_work() {
         let idle = Arc::new(Idle(NullDevice::new()));

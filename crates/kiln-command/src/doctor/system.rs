@@ -1,4 +1,4 @@
-//! The system as far as it decides what is missing: distribution, GPUs on the bus, Vulkan drivers.
+//! System properties that determine which drivers are missing: distribution, GPUs on the bus, Vulkan drivers.
 
 use serde::Serialize;
 use std::fs;
@@ -10,15 +10,15 @@ pub(crate) struct System {
     pub(crate) os: String,
     /// `x86_64`, `aarch64` and so on.
     pub(crate) arch: String,
-    /// What the system calls itself, where it does.
+    /// Name of the system, if known.
     pub(crate) name: Option<String>,
-    /// How packages are installed; `None` where that is not known.
+    /// Distribution family, which determines the package manager; `None` if unknown.
     pub(crate) distribution: Option<Distribution>,
-    /// Whether this runs as root, who needs no `sudo`.
+    /// Whether this runs as root, which needs no `sudo`.
     pub(crate) is_root: bool,
     /// Vendors of the GPUs on the PCI bus. Linux only; empty elsewhere.
     pub(crate) gpus_on_bus: Vec<GpuVendor>,
-    /// What reaches a GPU on Linux; `None` elsewhere, where the system brings it.
+    /// Vulkan installation on Linux; `None` elsewhere, where it is part of the system.
     pub(crate) vulkan: Option<Vulkan>,
 }
 
@@ -43,17 +43,17 @@ pub(crate) enum GpuVendor {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Vulkan {
-    /// Whether the loader (`libvulkan.so.1`) is in a usual place.
+    /// Whether the loader (`libvulkan.so.1`) is in a standard directory.
     pub(crate) has_loader: bool,
-    /// The drivers' manifests, without `.json`: `radeon_icd.x86_64`.
+    /// Driver manifests, without `.json`: `radeon_icd.x86_64`.
     pub(crate) drivers: Vec<String>,
-    /// The variable that names the drivers to use instead of those above, where one is set.
+    /// The variable that overrides the drivers above, if one is set.
     pub(crate) drivers_named_by: Option<String>,
-    /// The files through which programs reach GPUs: `/dev/dri/renderD128`.
+    /// Render nodes, the device files of GPUs: `/dev/dri/renderD128`.
     pub(crate) render_nodes: Vec<RenderNode>,
 }
 
-/// A file through which programs reach a GPU.
+/// A render node, the device file of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RenderNode {
     pub(crate) path: String,
@@ -65,7 +65,7 @@ impl System {
         Self::detect_below(Path::new("/"), std::env::consts::OS)
     }
 
-    /// Looks at the system whose files are below `root`.
+    /// Inspects the system whose files are below `root`.
     fn detect_below(root: &Path, os: &str) -> Self {
         let is_linux = os == "linux";
         let os_release = ["etc/os-release", "usr/lib/os-release"].iter().find_map(|path| read(&root.join(path)));
@@ -83,7 +83,7 @@ impl System {
 }
 
 impl Distribution {
-    /// The family that an `os-release` file names, itself or as what it is like.
+    /// Returns the family that an `os-release` file names by `ID` or `ID_LIKE`.
     fn of(os_release: &str) -> Option<Self> {
         let ids = ["ID", "ID_LIKE"].map(|key| field(os_release, key).unwrap_or_default()).join(" ");
         ids.split_whitespace().find_map(|id| match id {
@@ -98,7 +98,7 @@ impl Distribution {
 }
 
 impl GpuVendor {
-    /// The name in reports.
+    /// Returns the name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Amd => "AMD",
@@ -125,7 +125,7 @@ impl Vulkan {
             names.filter_map(|name| name.strip_suffix(".json").map(ToString::to_string)).collect();
         drivers.sort();
         drivers.dedup();
-        // In the order in which the loader looks at them.
+        // In the precedence order of the loader.
         let mut variables = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].into_iter();
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {
@@ -136,12 +136,12 @@ impl Vulkan {
         }
     }
 
-    /// Whether Mesa's driver that runs on the processor is installed.
+    /// Returns whether Mesa's software driver is installed.
     pub(crate) fn has_software_driver(&self) -> bool {
         self.drivers.iter().any(|driver| driver.starts_with("lvp_icd"))
     }
 
-    /// Whether a driver for real GPUs of this vendor is installed.
+    /// Returns whether a hardware driver for this vendor is installed.
     pub(crate) fn has_driver_for(&self, vendor: GpuVendor) -> bool {
         let stems: &[&str] = match vendor {
             GpuVendor::Amd => &["radeon_icd", "amd_icd"],
@@ -152,7 +152,7 @@ impl Vulkan {
     }
 }
 
-/// Display controllers on the PCI bus, whether or not a driver serves them.
+/// Returns the vendors of display controllers on the PCI bus, with or without a driver.
 fn gpus_on_bus(root: &Path) -> Vec<GpuVendor> {
     let bus = root.join("sys/bus/pci/devices");
     let is_display = |device: &Path| read(&device.join("class")).is_some_and(|class| class.starts_with("0x03"));
@@ -166,7 +166,7 @@ fn gpus_on_bus(root: &Path) -> Vec<GpuVendor> {
     vendors
 }
 
-/// `lib`, `lib64` and the folders of Debian's kind below them (`lib/x86_64-linux-gnu`).
+/// Searches `lib`, `lib64` and Debian's multiarch directories below them (`lib/x86_64-linux-gnu`).
 fn has_loader(root: &Path) -> bool {
     let dirs = ["usr/lib", "usr/lib64", "lib", "lib64", "usr/local/lib"].map(|dir| root.join(dir));
     let holds_it = |dir: &Path| dir.join("libvulkan.so.1").exists();
@@ -187,7 +187,7 @@ fn render_nodes(root: &Path) -> Vec<RenderNode> {
         .collect()
 }
 
-/// The names in a folder, in alphabetical order; none where it cannot be read.
+/// Returns the sorted names in a folder; none if it cannot be read.
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -199,7 +199,7 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// The value of a `KEY=value` or `KEY="value"` line.
+/// Returns the value of a `KEY=value` or `KEY="value"` line.
 fn field(os_release: &str, key: &str) -> Option<String> {
     let value = os_release.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
     Some(value.trim().trim_matches(['"', '\'']).to_string())
@@ -247,7 +247,7 @@ mod tests {
             ("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n"),
             ("sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n"),
             ("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"),
-            // A network card of a vendor of GPUs, and a display that is no GPU.
+            // A network card by a GPU vendor, and a display controller that is not a GPU.
             ("sys/bus/pci/devices/0000:02:00.0/class", "0x020000\n"),
             ("sys/bus/pci/devices/0000:02:00.0/vendor", "0x1002\n"),
             ("sys/bus/pci/devices/0000:03:00.0/class", "0x030000\n"),

@@ -1,10 +1,10 @@
-//! Arrays of files as tensors, and tensors as arrays of files.
+//! Converts between arrays of files and tensors.
 
 use crate::npy::{Array, Kind};
 use half::f16;
 use kiln::{DType, Device, Element, Tensor};
 
-/// The tensor of an array, and what to tell about it where it is not the same.
+/// Converts an array to a tensor, with a note if the conversion changes its dtype.
 pub(super) fn to_tensor(array: &Array, device: &Device) -> Result<(Tensor, Option<String>), String> {
     let shape: Option<Vec<usize>> = array.shape.iter().map(|length| usize::try_from(*length).ok()).collect();
     let shape = shape.ok_or("expected lengths that this machine can address, found more")?;
@@ -32,11 +32,11 @@ fn tensor<T: Element>(elements: &[T], shape: Vec<usize>, device: &Device) -> Res
 }
 
 fn elements<const BYTES: usize, T>(data: &[u8], element: impl Fn([u8; BYTES]) -> T) -> Vec<T> {
-    // The rest would be less than an element, and there is none.
+    // The length is a multiple of the element size, so there is no remainder.
     data.as_chunks().0.iter().map(|bytes| element(*bytes)).collect()
 }
 
-/// Numbers of 64 bits that fit in 32.
+/// Narrows 64-bit integers to 32 bits.
 fn narrowed(data: &[u8]) -> Result<Vec<i32>, String> {
     let number = |(place, number): (usize, i64)| {
         i32::try_from(number)
@@ -45,12 +45,12 @@ fn narrowed(data: &[u8]) -> Result<Vec<i32>, String> {
     elements(data, i64::from_le_bytes).into_iter().enumerate().map(number).collect()
 }
 
-/// The kind that an array of this dtype has in a file; `None` where NumPy has none.
+/// Returns the element type of a dtype in a file; `None` if NumPy has none.
 pub(super) fn kind(dtype: DType) -> Option<Kind> {
     Kind::by_name(dtype.name())
 }
 
-/// The array of a tensor, which is computed for it.
+/// Computes a tensor and converts it to an array.
 pub(super) fn to_array(tensor: &Tensor, kind: Kind) -> kiln::Result<Array> {
     let data = match tensor.dtype() {
         DType::F16 => bytes(&tensor.to_vec::<f16>()?, f16::to_le_bytes),

@@ -1,11 +1,11 @@
-//! The syntax tree of an expression, as a list in the order of evaluation.
+//! The syntax tree of an expression, as a list in evaluation order.
 //!
-//! An expression names its operands by their index in the list, always earlier ones, and each is named once. So a script is
-//! evaluated and dropped by a loop, and a sum of ten thousand terms needs no more stack than one of two.
+//! An expression refers to its operands by index, always to earlier ones, and each is used once. So a script is evaluated and dropped by a
+//! loop, and a sum of ten thousand terms needs no more stack than one of two.
 
 use super::fault::Span;
 
-/// Statements, the last of which gives the result.
+/// Statements, the last of which is the result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Script {
     pub(super) exprs: Vec<Expr>,
@@ -15,7 +15,7 @@ pub(super) struct Script {
 /// `y = a * b`, or `a * b` alone.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Statement {
-    /// The variable that is set.
+    /// The assigned variable.
     pub(super) target: Option<Word>,
     pub(super) value: ExprId,
 }
@@ -30,7 +30,7 @@ pub(super) struct Word {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExprId(pub(super) usize);
 
-/// A part of an expression that has a value.
+/// A subexpression.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub(super) struct Expr {
@@ -61,42 +61,42 @@ pub(super) enum ExprKind {
     },
 }
 
-/// An argument of a call, with its name where one is given.
+/// An argument of a call, with its name if given.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Argument {
     pub(super) name: Option<Word>,
     pub(super) value: ExprId,
 }
 
-/// What stands between the commas of an index.
+/// An item of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Item {
-    /// A number, or `none` for a new axis.
+    /// An index, or `none` for a new axis.
     At(ExprId),
-    /// `start:stop:step`, each of which may be left out.
+    /// `start:stop:step`, each of which is optional.
     Slice { bounds: [Option<ExprId>; 3], span: Span },
-    /// `...`: all axes that no other item is for.
+    /// `...`: all axes that no other item covers.
     Rest(Span),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operator {
     pub(super) symbol: &'static str,
-    /// The function that it stands for.
+    /// The function that implements it.
     pub(super) function: &'static str,
     pub(super) binding: Binding,
 }
 
-/// How tightly an operator holds its operands, the loosest first, as in Python.
+/// Precedence of an operator, lowest first, as in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Binding {
-    /// Only one in a row.
+    /// Not chainable.
     Comparison,
     Sum,
     Product,
-    /// The minus before a value.
+    /// Unary minus.
     Sign,
-    /// From the right: `a ** b ** c` is `a ** (b ** c)`.
+    /// Right-associative: `a ** b ** c` is `a ** (b ** c)`.
     Power,
 }
 

@@ -1,4 +1,4 @@
-//! A call: its arguments, put in the places of a signature.
+//! Calls: binds arguments to the parameters of a signature.
 
 use super::ast::Word;
 use super::fault::{Fault, Span};
@@ -6,7 +6,7 @@ use crate::terminal::count;
 use kiln::function::{Dynamic, Function, Parameter};
 use kiln::{Device, Tensor};
 
-/// An argument with its place in the source.
+/// An argument with its span in the source.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub(super) name: Option<Word>,
@@ -14,7 +14,7 @@ pub(super) struct Given {
     pub(super) span: Span,
 }
 
-/// Calls a function. `span` is the place of the call in the source.
+/// Calls a function. `span` is the span of the call in the source.
 pub(super) fn call(function: Function, given: Vec<Given>, span: Span, device: &Device) -> Result<Tensor, Fault> {
     let (arguments, spans): (Vec<Dynamic>, Vec<Span>) = in_order(function, given, span)?.into_iter().unzip();
     function.call(&arguments, device).map_err(|fault| {
@@ -23,7 +23,7 @@ pub(super) fn call(function: Function, given: Vec<Given>, span: Span, device: &D
     })
 }
 
-/// Returns an argument for each parameter: positional ones first, then those with a name, then defaults.
+/// Returns an argument for each parameter: positional ones first, then named ones, then defaults.
 fn in_order(function: Function, given: Vec<Given>, span: Span) -> Result<Vec<(Dynamic, Span)>, Fault> {
     let (name, parameters) = (function.name(), function.parameters());
     let fault = |span, message: String| Fault::new(span, format!("{message}; it is {}", function.signature()));

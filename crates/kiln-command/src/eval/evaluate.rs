@@ -1,4 +1,4 @@
-//! Evaluates a script to a tensor. Nothing is computed here: tensors record what is to be done.
+//! Evaluates a script to a tensor. Tensors are lazy, so nothing is computed here.
 
 use super::ast::{Argument, Expr, ExprId, ExprKind, Operator, Script};
 use super::call::{Given, call};
@@ -9,7 +9,7 @@ use kiln::function::{Dynamic, Function};
 use kiln::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 
-/// The tensor that a script comes to, where these variables are given.
+/// Evaluates a script with these variables.
 pub(super) fn evaluate(
     script: &Script,
     variables: BTreeMap<String, Dynamic>,
@@ -44,7 +44,7 @@ struct Run<'a> {
     script: &'a Script,
     device: &'a Device,
     variables: BTreeMap<String, Dynamic>,
-    /// Of the expressions so far. Each is used once, and its value is dropped then: what nobody holds needs no memory.
+    /// Values of the expressions so far. Each is used once and taken then, so that unused tensors free their memory.
     values: Vec<Option<Dynamic>>,
 }
 
@@ -84,7 +84,7 @@ impl Run<'_> {
         }
     }
 
-    /// The value of an earlier expression, and its span.
+    /// Takes the value of an earlier expression, with its span.
     fn take(&mut self, id: ExprId) -> (Dynamic, Span) {
         let value = self.values.get_mut(id.0).and_then(Option::take);
         (value.unwrap_or(Dynamic::None), self.script.exprs[id.0].span)
@@ -120,7 +120,7 @@ fn given((value, span): (Dynamic, Span)) -> Given {
     Given { name: None, value, span }
 }
 
-/// An operator between two numbers. Without a tensor they have no dtype, so this is arithmetic of `f64`.
+/// Applies an operator to two numbers. Without a tensor they have no dtype, so this is `f64` arithmetic.
 fn fold(operator: Operator, left: f64, right: f64) -> Option<f64> {
     match operator.symbol {
         "+" => Some(left + right),

@@ -1,4 +1,4 @@
-//! Describes each function by calling it: kind, dtypes, gradient and accuracy are read off the plan and the gradient of a call with small tensors.
+//! Describes each function by calling it: kind, dtypes, gradient and accuracy come from the plan and the gradient of a call with small tensors.
 
 use super::evaluate::evaluate;
 use super::parse;
@@ -11,63 +11,63 @@ use kiln_bench::{Formula, Single};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How many elements the tensors of examples have along each of their two axes.
+/// Length of both axes of the example tensors.
 pub(crate) const LENGTH: usize = 64;
 
-/// How an op runs where it is alone.
+/// How an op runs on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// An elementwise op: it fuses with its neighbours.
     Elementwise,
-    /// A reduction: elementwise ops before and behind it fuse with it.
+    /// A reduction: elementwise ops before and after it fuse with it.
     Reduction,
     /// A hand-written kernel.
     Kernel,
-    /// Several ops.
+    /// Composed of several ops.
     Composite,
-    /// Nothing is computed: elements are found in another order.
+    /// A view: nothing is computed.
     View,
-    /// Elements are made of nothing.
+    /// Generates elements without inputs.
     Fill,
 }
 
-/// Whether gradients go through an op.
+/// Whether an op is differentiable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Gradient {
-    /// It has one.
+    /// It has a gradient.
     Yes,
-    /// It is zero wherever there is one, and is left out.
+    /// The gradient is zero wherever it is defined, and is omitted.
     Zero,
     /// `backward` refuses the op.
     No,
-    /// There is no tensor of floats to have one.
+    /// It has no float tensor.
     None,
 }
 
-/// How far a result may be from the exact one.
+/// Error bound of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Accuracy {
-    /// Not at all.
+    /// The result is exact.
     Exact,
-    /// So many units in the last place of an `f32`, and an amount on top.
+    /// ULPs of an `f32`, plus an absolute error.
     Ulps { ulps: f64, absolute: f64 },
-    /// So much, for an `f32` of operands with 64 elements along each axis and none above 1 in magnitude: it grows with them.
+    /// Absolute error of an `f32` for operands with 64 elements along each axis and magnitudes up to 1; it grows with both.
     AtLength64 { absolute: f64 },
-    /// That of the ops which it is made of.
+    /// Determined by the ops that it is composed of.
     OfItsOps,
 }
 
-/// What is known about an op.
+/// Properties of an op.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Facts {
     pub(crate) name: &'static str,
     pub(crate) signature: String,
     pub(crate) doc: &'static str,
     pub(crate) kind: Kind,
-    /// Of the elements that it takes, or makes.
+    /// Dtypes of the elements that it takes or generates.
     pub(crate) dtypes: Vec<&'static str>,
     pub(crate) gradient: Gradient,
     pub(crate) accuracy: Accuracy,
@@ -75,7 +75,7 @@ pub(crate) struct Facts {
     pub(crate) bench: bool,
 }
 
-/// Returns the function in a form whose output can be checked; `None` where there is no reference.
+/// Returns the function in a form whose output can be checked; `None` if there is no reference.
 pub(crate) fn single(function: Function) -> Option<Single> {
     match function {
         Function::Op(op) => Some(Single::Element(op)),
@@ -87,7 +87,7 @@ pub(crate) fn single(function: Function) -> Option<Single> {
 pub(crate) fn facts(function: Function, device: &Device) -> Fallible<Facts> {
     let example = example(function);
     let taken: Vec<DType> = DType::ALL.into_iter().filter(|&dtype| run(&example, dtype, device).is_ok()).collect();
-    // One that needs no conversion of its own.
+    // A dtype that the example takes without a conversion.
     let shown = [DType::F32, DType::U32].into_iter().find(|dtype| taken.contains(dtype));
     let dtype = shown.ok_or_else(|| format!("{} takes neither f32 nor u32 in `{example}`", function.name()))?;
     let (_, result) = run(&example, dtype, device)?;
@@ -110,7 +110,7 @@ pub(crate) fn facts(function: Function, device: &Device) -> Fallible<Facts> {
     })
 }
 
-/// Returns a call of the function with the variables of [`run`]: an argument for each parameter that needs one, chosen by the parameter's name.
+/// Returns a call of the function with the variables of [`run`]: an argument for each required parameter, chosen by the parameter's name.
 fn example(function: Function) -> String {
     let argument = |name: &str| match name {
         "axis" | "one" | "start" => "0",
@@ -179,7 +179,7 @@ fn gradient(example: &str, dtype: DType, device: &Device) -> Fallible<Gradient> 
     }
 }
 
-/// With its elements in memory, so that no plan computes them.
+/// Evaluates a tensor, so that no plan computes it.
 fn stored(tensor: Tensor) -> kiln::Result<Tensor> {
     tensor.eval()?;
     Ok(tensor)
@@ -207,7 +207,7 @@ fn accuracy(op: &ElementOp) -> Accuracy {
     if bound == kiln::ir::op::Tolerance::EXACT {
         return Accuracy::Exact;
     }
-    // What devices may take for zero is no fault of the op.
+    // Excludes denormals, which devices may flush to zero.
     let absolute = bound.absolute - f64::from(f32::MIN_POSITIVE);
     Accuracy::Ulps { ulps: bound.ulps, absolute }
 }

@@ -1,10 +1,10 @@
-//! What is wrong with an expression, and where.
+//! Errors of an expression with their spans.
 
 use kiln::function::Dynamic;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// A part of an expression, in bytes.
+/// A byte range of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: usize,
@@ -12,7 +12,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The part from the beginning of this one to the end of another.
+    /// Returns the span from the start of this one to the end of another.
     pub(super) fn to(self, last: Self) -> Self {
         Self { start: self.start, end: last.end }
     }
@@ -24,14 +24,14 @@ impl From<Range<usize>> for Span {
     }
 }
 
-/// A fault of an expression: what was expected and what was found, and the part that it is about.
+/// An error of an expression: what was expected, what was found, and the span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) span: Span,
     pub(super) message: String,
 }
 
-/// Characters of a line that are shown; of a longer one, those around the fault.
+/// Maximum characters of a printed line; longer lines are cut around the fault.
 const MAX_SHOWN: usize = 100;
 
 impl Fault {
@@ -39,12 +39,12 @@ impl Fault {
         Self { span, message: message.into() }
     }
 
-    /// A value in the place of something else.
+    /// Creates a fault for an unexpected value.
     pub(super) fn instead_of(expected: &str, found: &Dynamic, span: Span) -> Self {
         Self::new(span, format!("expected {expected}, found {found}"))
     }
 
-    /// The message, the line, and a mark under the part.
+    /// Formats the message, the line, and a mark under the span.
     pub(super) fn render(&self, source: &str) -> String {
         let at = |byte: usize| source.floor_char_boundary(byte.min(source.len()));
         let (start, end) = (at(self.span.start), at(self.span.end));
@@ -58,7 +58,7 @@ impl Fault {
             let line = source[..start].matches('\n').count() + 1;
             place = format!("line {line}, {place}");
         }
-        // A control character takes one column and steers no terminal.
+        // Replaced, so that a control character takes one column and cannot control the terminal.
         let line = source[line_start..line_end].chars().map(|c| if c.is_control() { '?' } else { c });
         let skipped = if count(line_start..line_end) > MAX_SHOWN { column.saturating_sub(MAX_SHOWN / 2) } else { 0 };
         let mut shown: String = line.clone().skip(skipped).take(MAX_SHOWN).collect();
@@ -92,7 +92,7 @@ mod tests {
             ("a;\nb + c", 3..8, "line 2, column 1: no\n  b + c\n  ^~~~~"),
             ("a +\nb", 0..5, "line 1, column 1: no\n  a +\n  ^~~"),
             ("a\n", 0..1, "column 1: no\n  a\n  ^"),
-            // Outside, or within a character: shown all the same.
+            // Out of range, or within a character: printed nevertheless.
             ("a", 7..9, "column 2: no\n  a\n   ^"),
             ("µ", 1..2, "column 1: no\n  µ\n  ^"),
         ];

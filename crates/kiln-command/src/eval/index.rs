@@ -1,4 +1,4 @@
-//! `x[0, 1:3, ..., none]`, with the rules of NumPy.
+//! Indexing `x[0, 1:3, ..., none]`, with the rules of NumPy.
 
 use super::ast::{ExprId, Item};
 use super::fault::{Fault, Span};
@@ -13,7 +13,7 @@ enum Part {
     Rest,
 }
 
-/// The part of a tensor that an index names.
+/// Returns the indexed part of a tensor.
 pub(super) fn apply(
     mut tensor: Tensor,
     items: &[Item],
@@ -32,7 +32,7 @@ pub(super) fn apply(
     if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
         return Err(Fault::new(span, "expected `...` once in an index, found it twice"));
     }
-    // The axis of the tensor so far, and that of the tensor at the beginning.
+    // The axis of the current tensor, and of the original one.
     let (mut axis, mut first) = (0, 0);
     for part in parts {
         let at_span = |error: kiln::Error| Fault::new(span, error.to_string());
@@ -102,8 +102,8 @@ fn part(item: &Item, take: &mut impl FnMut(ExprId) -> (Dynamic, Span)) -> Result
     }
 }
 
-/// The elements that a slice goes over, whichever way: bounds count from the end where they are negative, and end where the
-/// axis ends. With a step below 0 the slice begins at the last element of the range.
+/// Returns the range of elements of a slice, independent of its direction: negative bounds count from the end, and bounds are clamped to the
+/// axis. With a negative step the slice begins at the last element of the range.
 fn range(start: Option<isize>, stop: Option<isize>, step: isize, length: usize) -> Range<usize> {
     let length = length as isize;
     let clamp = |bound: isize, least: isize, most: isize| {
@@ -124,7 +124,7 @@ fn range(start: Option<isize>, stop: Option<isize>, step: isize, length: usize) 
 mod tests {
     use super::*;
 
-    /// Python's own definition: the indices of `range(*slice(start, stop, step).indices(length))`.
+    /// Python's definition: the indices of `range(*slice(start, stop, step).indices(length))`.
     fn reference(start: Option<isize>, stop: Option<isize>, step: isize, length: usize) -> Vec<usize> {
         let length = length as isize;
         let bound = |bound: isize, low: isize, high: isize| {
@@ -154,7 +154,7 @@ mod tests {
         for length in [0, 1, 2, 5] {
             for (&start, &stop) in bounds.iter().flat_map(|start| bounds.iter().map(move |stop| (start, stop))) {
                 if [start, stop].contains(&Some(isize::MIN)) {
-                    // The reference would overflow; that the range does not is enough.
+                    // The reference would overflow; this only checks that the range does not.
                     range(start, stop, -1, length);
                     continue;
                 }

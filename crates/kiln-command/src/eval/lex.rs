@@ -1,4 +1,4 @@
-//! The words of an expression.
+//! The lexer of expressions.
 
 use super::fault::{Fault, Span};
 
@@ -13,20 +13,20 @@ pub(super) enum TokenKind {
     Number(f64),
     /// A variable, a function, a dtype, `inf`; the text is in the expression.
     Name,
-    /// In quotes, of either kind.
+    /// A string in single or double quotes.
     Text,
     /// An operator or a bracket, from [`SYMBOLS`].
     Symbol(&'static str),
-    /// After the last word, so that there is always a next one.
+    /// After the last token, so that there is always a next one.
     End,
 }
 
-/// A symbol comes before those that it begins with.
+/// Ordered so that a symbol comes before its prefixes.
 const SYMBOLS: [&str; 22] = [
     "...", "**", "<=", ">=", "==", "!=", "+", "-", "*", "/", "@", "<", ">", "=", "(", ")", "[", "]", ",", ".", ";", ":",
 ];
 
-/// Splits an expression into words; the last one is [`TokenKind::End`].
+/// Splits an expression into tokens; the last one is [`TokenKind::End`].
 pub(super) fn lex(source: &str) -> Result<Vec<Token>, Fault> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -42,7 +42,7 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token>, Fault> {
     }
 }
 
-/// The first word of a text that does not begin with a space, and its bytes; or the bytes of what is none, and why.
+/// Lexes the first token of a text without leading space, and returns its length in bytes; or the length of an invalid one, and why.
 fn word(rest: &str) -> Result<(TokenKind, usize), (usize, String)> {
     let Some(first) = rest.chars().next() else { return Ok((TokenKind::End, 0)) };
     if first.is_ascii_digit() {
@@ -70,7 +70,7 @@ fn word(rest: &str) -> Result<(TokenKind, usize), (usize, String)> {
     }
 }
 
-/// Whether a text is a name, and nothing else.
+/// Returns whether the whole text is a name.
 pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(is_name_start) && text.chars().all(|c| is_name_start(c) || c.is_ascii_digit())
 }
@@ -79,7 +79,7 @@ fn is_name_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// Bytes of digits, a fraction and an exponent. The point of `1.exp()` is no fraction, and the `e` of `1em` no exponent.
+/// Returns the length of digits, fraction and exponent. The point of `1.exp()` is not a fraction, nor the `e` of `1em` an exponent.
 fn number_bytes(rest: &str) -> usize {
     let digits = |from: usize| from + run(&rest[from..], |c| c.is_ascii_digit());
     let mut end = digits(0);
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// A symbol that another one hides would never be found.
+    /// A symbol after one of its prefixes would never match.
     #[test]
     fn every_symbol_is_a_word() {
         for symbol in SYMBOLS {

@@ -1,8 +1,8 @@
 //! `kiln eval`: one expression on arrays from files.
 //!
-//! In the order of the flow: `lex`, `parse` and `ast` read the expression, `arrays` the files; `evaluate` makes a tensor of
-//! both, with `index` for square brackets and `call` for calls of the library's functions; `facts` describes each function. `fault` shows
-//! where an expression is wrong, `report` the result.
+//! In the order of the flow: `lex`, `parse` and `ast` read the expression, `arrays` the files; `evaluate` builds a tensor from
+//! both, with `index` for square brackets and `call` for calls of the library's functions; `facts` describes each function. `fault` formats
+//! errors of an expression, `report` the result.
 
 mod arrays;
 mod ast;
@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The variable that asks for `--verify`.
+/// The variable that enables `--verify`.
 const VERIFY: &str = "KILN_VERIFY";
 
 const EXAMPLES: &str = "\
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let output = args.out.as_deref().map(|path| begin(path, &tensor)).transpose()?;
     let report = compute(args, &tensor, output)?;
     if let Some(explain) = report.explain.as_ref().filter(|_| !args.json) {
-        // Beside data that somebody may read from standard output, before a line about a file.
+        // On standard error if standard output carries data, which another program may read.
         let text = format!("{}\n", explain.trim_end());
         match args.out {
             Some(_) => terminal::write(&mut std::io::stdout(), &text)?,
@@ -116,10 +116,10 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     Ok(terminal::show(&report, args.json)?)
 }
 
-/// The path, the file and the kind of elements of a result.
+/// The path, the file and the element type of a result.
 type Output<'a> = (&'a Path, NewFile, crate::npy::Kind);
 
-/// Whether every input has a name of its own that an expression can use.
+/// Checks that every input has a unique and valid name.
 fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
     if let Some(name) = repeated(inputs.iter().map(|input| &input.name)) {
         return Err(format!("expected `--in {name}=…` once, found it twice"));
@@ -150,7 +150,7 @@ fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String,
     Ok(tensors)
 }
 
-/// Begins the file for the result before anything is computed, so that a place that cannot be written is no surprise at the end.
+/// Creates the output file before anything is computed, so that an unwritable path is reported first.
 fn begin<'a>(path: &'a Path, tensor: &Tensor) -> Fallible<Output<'a>> {
     let kind = arrays::kind(tensor.dtype()).ok_or_else(|| {
         let dtype = tensor.dtype();
@@ -166,7 +166,7 @@ fn write((path, mut file, kind): Output<'_>, tensor: &Tensor) -> Fallible<String
     Ok(path.to_string())
 }
 
-/// Computes the tensor, and puts its elements where they are wanted.
+/// Computes the tensor and writes or returns its elements.
 fn compute(args: &Args, tensor: &Tensor, output: Option<Output<'_>>) -> Fallible<EvalReport> {
     let explain = if args.explain { Some(tensor.explain()?.to_string()) } else { None };
     let began = Instant::now();
@@ -188,7 +188,7 @@ fn compute(args: &Args, tensor: &Tensor, output: Option<Output<'_>>) -> Fallible
     })
 }
 
-/// Whether a variable of the environment asks for something: it is there, and neither empty nor 0.
+/// Returns whether an environment variable is set, neither empty nor 0.
 fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
 }

@@ -1,14 +1,14 @@
-//! Parses words into expressions, by precedence climbing.
+//! Parses tokens into expressions, by precedence climbing.
 
 use super::ast::{Argument, Binding, Expr, ExprId, ExprKind, Item, Operator, Script, Statement, Word};
 use super::fault::{Fault, Span};
 use super::lex::{Token, TokenKind, lex};
 
 const MAX_BYTES: usize = 64 << 10;
-/// Brackets, signs and powers within each other: each takes a piece of the stack.
+/// Maximum nesting of brackets, signs and powers, each of which uses stack.
 const MAX_NESTING: usize = 100;
 
-/// Parses statements with `;` in between.
+/// Parses statements separated by `;`.
 pub(super) fn parse(source: &str) -> Result<Script, Fault> {
     if source.len() > MAX_BYTES {
         let message = format!("expected an expression of at most {MAX_BYTES} bytes, found {}", source.len());
@@ -22,7 +22,7 @@ pub(super) fn parse(source: &str) -> Result<Script, Fault> {
 
 struct Parser<'a> {
     source: &'a str,
-    /// The last one is the end.
+    /// The last token is the end.
     tokens: &'a [Token],
     next: usize,
     nesting: usize,
@@ -45,7 +45,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A value, and the operators behind it that bind at least as tightly.
+    /// Parses a value and the following operators that bind at least as tightly.
     fn expression(&mut self, loosest: Binding) -> Result<ExprId, Fault> {
         self.nested(|parser| {
             let mut left = match parser.eat("-") {
@@ -71,7 +71,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A value with its methods and indices.
+    /// Parses a value with its methods and indices.
     fn postfix(&mut self) -> Result<ExprId, Fault> {
         let mut value = self.primary()?;
         loop {
@@ -79,7 +79,7 @@ impl Parser<'_> {
             if self.eat(".").is_some() {
                 let function = self.name("the name of a method")?;
                 let receiver = Argument { name: None, value };
-                // The one property; everything else takes arguments.
+                // The only property; every other method takes arguments.
                 let (arguments, end) = if function.text == "T" && !self.is_at("(") {
                     (vec![receiver], function.span)
                 } else {
@@ -129,7 +129,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What is in round brackets: a value, or a list where there is a comma or nothing.
+    /// Parses parentheses: a value, or a list if there is a comma or nothing inside.
     fn group(&mut self) -> Result<ExprId, Fault> {
         let open = self.token().span;
         self.next += 1;
@@ -138,7 +138,7 @@ impl Parser<'_> {
         // The token before the closing bracket.
         let has_comma = self.tokens[self.next - 2].kind == TokenKind::Symbol(",");
         match items[..] {
-            // The brackets become a part of the value, so that a fault marks them too.
+            // The span includes the brackets, so that a fault marks them too.
             [only] if !has_comma => {
                 self.exprs[only.0].span = span;
                 Ok(only)
@@ -147,7 +147,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What is in the brackets of a call, behind the arguments that come before.
+    /// Parses the arguments of a call and appends them to `arguments`.
     fn arguments(&mut self, open: Span, mut arguments: Vec<Argument>) -> Result<(Vec<Argument>, Span), Fault> {
         let (given, close) = self.separated(open, ")", |parser| {
             let name = parser.name_before("=");
@@ -188,7 +188,7 @@ impl Parser<'_> {
         self.expression(Binding::Comparison)
     }
 
-    /// Things with commas in between, also behind the last one, up to the closing bracket, which is returned too.
+    /// Parses comma-separated items, with an optional trailing comma, up to the closing bracket, whose span is returned too.
     fn separated<T>(
         &mut self,
         open: Span,
@@ -211,7 +211,7 @@ impl Parser<'_> {
         }
     }
 
-    /// One level deeper.
+    /// Parses one nesting level deeper.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.nesting == MAX_NESTING {
             let message =
@@ -264,7 +264,7 @@ impl Parser<'_> {
         Ok(Word { text: self.source[span.start..span.end].to_string(), span })
     }
 
-    /// The name that comes before a symbol; nothing is read where there is no such thing.
+    /// Consumes a name that is followed by the symbol, if there is one.
     fn name_before(&mut self, symbol: &'static str) -> Option<Word> {
         let is_there = self.kind() == TokenKind::Name
             && self.tokens.get(self.next + 1).is_some_and(|token| token.kind == TokenKind::Symbol(symbol));
@@ -288,7 +288,7 @@ impl Parser<'_> {
     }
 }
 
-/// What the operand on the right may hold without brackets.
+/// Returns the lowest precedence of a right operand without brackets.
 fn tightness_of_right(binding: Binding) -> Binding {
     match binding {
         Binding::Comparison => Binding::Sum,
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use std::fmt::Write;
 
-    /// A script with all its brackets.
+    /// Formats a script with all its brackets.
     fn text(script: &Script) -> String {
         let statement = |statement: &Statement| match &statement.target {
             Some(target) => format!("{} = {}", target.text, expr(script, statement.value)),
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Operators hold their operands as in Python, and methods are functions.
+    /// Operators have Python's precedence, and methods are functions.
     #[test]
     fn precedence_and_forms() {
         let table = [
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(&source[span.start..span.end], "1:");
     }
 
-    /// What cannot be parsed is marked, with what was expected and what was found.
+    /// A syntax error is marked, with what was expected and what was found.
     #[test]
     fn faults_are_marked() {
         let sources = [
@@ -463,7 +463,7 @@ mod tests {
         insta::assert_snapshot!("faults", shown);
     }
 
-    /// Neither depth nor length reaches the stack; both are refused with a place.
+    /// Neither depth nor length overflows the stack; both are refused with a span.
     #[test]
     fn depth_and_length_are_bounded() {
         for (open, close) in [("(", ")"), ("[", "]"), ("-", ""), ("f(", ")"), ("a**", ""), ("x[", "]")] {

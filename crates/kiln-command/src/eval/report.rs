@@ -1,4 +1,4 @@
-//! What `kiln eval` tells.
+//! The report of `kiln eval`.
 
 use crate::npy::tuple;
 use crate::terminal::{Report, plain, table, time};
@@ -6,31 +6,31 @@ use kiln::function::Function;
 use kiln::{DType, Tensor};
 use serde::Serialize;
 
-/// What came out, and where it went. The JSON form is this struct.
+/// The result and where it was written. The JSON format is this struct.
 #[derive(Debug, Serialize)]
 pub(super) struct EvalReport {
     pub(super) shape: Vec<u64>,
     pub(super) dtype: &'static str,
-    /// The elements, the last axis fastest; `None` where they went to a file.
+    /// The elements in row-major order; `None` if they were written to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) data: Option<Data>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) file: Option<String>,
     pub(super) device: String,
-    /// From the first kernel until the elements were there.
+    /// Time from the first kernel until the elements were available.
     pub(super) run_us: u64,
-    /// What ran, where that was asked for.
+    /// Explanation of the plan, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) explain: Option<String>,
-    /// What was compared, where that was asked for.
+    /// Result of the verification, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verify: Option<String>,
-    /// The elements for people.
+    /// The elements as text.
     #[serde(skip)]
     pub(super) shown: Option<String>,
 }
 
-/// Elements. JSON has no infinities and no NaN; they are `null`.
+/// Elements. JSON has no infinities and no NaN; they become `null`.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Data {

@@ -90,7 +90,7 @@ const INDICES: &[Row] = &[
     ("a[1][2]", "f32 ()", &[6.0]),
 ];
 
-/// Every function that is not elementwise is here, and both forms of a call.
+/// Contains every function that is not elementwise, and both forms of a call.
 const FUNCTIONS: &[Row] = &[
     ("relu(a*b+1).sum(1)", "f32 (2,)", &[3.0, 13.0]),
     ("sum(a)", "f32 ()", &[21.0]),
@@ -188,7 +188,7 @@ const FUNCTIONS: &[Row] = &[
     ("sqrt(16)", "f32 ()", &[4.0]),
 ];
 
-/// Values of expressions given on the command line.
+/// Expressions give the same elements as NumPy.
 #[test]
 fn expressions_have_the_elements_of_numpy() {
     let device = Device::cpu().unwrap();
@@ -204,7 +204,7 @@ fn expressions_have_the_elements_of_numpy() {
     }
 }
 
-/// Every name of the list can be called: elementwise ops with tensors, all others as the table above does.
+/// Every listed name can be called: elementwise ops with tensors, all others as in the table above.
 #[test]
 fn everything_that_is_listed_can_be_called() {
     let device = Device::cpu().unwrap();
@@ -234,7 +234,7 @@ fn everything_that_is_listed_can_be_called() {
     assert!(names.contains("neg") && Function::by_name("where_").is_none());
 }
 
-/// A fault marks the call that made it, with what was expected and what was found.
+/// A fault marks the call that caused it, with what was expected and what was found.
 #[test]
 fn faults_of_evaluation_are_marked() {
     let sources = [
@@ -309,7 +309,7 @@ fn faults_of_evaluation_are_marked() {
     insta::assert_snapshot!("faults", shown);
 }
 
-/// A chain of ops is as deep as it is long; neither the parser nor the tensors take stack for it.
+/// A chain of ops is as deep as it is long; neither the parser nor the tensors use stack for it.
 #[test]
 fn long_chains_need_no_stack() {
     let device = Device::cpu().unwrap();
@@ -317,7 +317,7 @@ fn long_chains_need_no_stack() {
     assert_eq!(numbers(&eval(&source, &device).unwrap()), [10_001.0, 10_002.0, 10_003.0]);
 }
 
-/// Style, item 11: whatever the text is, it is a tensor or a fault that can be shown.
+/// Any text is a tensor or a fault that can be formatted.
 #[test]
 fn random_words_and_bytes_are_tensors_or_faults() {
     const WORDS: [&str; 52] = [
@@ -377,7 +377,7 @@ fn random_words_and_bytes_are_tensors_or_faults() {
     let device = Device::cpu().unwrap();
     let mut state = 0x5eed_u64;
     let mut random = |below: usize| {
-        // Numbers of Steele and Vigna's splitmix64.
+        // splitmix64 by Steele and Vigna.
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -403,7 +403,7 @@ fn random_words_and_bytes_are_tensors_or_faults() {
     assert!(tensors > 200 && faults > 10_000, "{tensors} tensors and {faults} faults: the words should make both");
 }
 
-/// What `kiln ops` says about gradients is what the table says of entries that take floats.
+/// The gradients that `kiln ops` reports match the op table for entries that take floats.
 #[test]
 fn facts_are_those_of_the_declarations() {
     let device = Device::cpu().unwrap();

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 const SETTING: &str = "KILN_METRICS";
 
-/// The time between two writes of the file.
+/// Time between two writes of the file.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The export of the program, from its first device until [`finish`]. There is one for all devices: a second could not serve the same
+/// The export of the program, from its first device until [`finish`]. All devices share one: a second could not serve the same
 /// address.
 static EXPORT: Mutex<Export> = Mutex::new(Export::NotStarted);
 
@@ -33,10 +33,10 @@ enum Export {
     },
 }
 
-/// Exports the metrics of a device from here on, where the environment asks for it.
+/// Starts to export the metrics of a device, if the environment enables it.
 ///
 /// # Errors
-/// `InvalidArgument` where the variable has a value that it cannot have.
+/// Returns `InvalidArgument` if the variable has an invalid value.
 pub(crate) fn watch(device: &Device) -> Result<()> {
     let mut export = EXPORT.lock().unwrap_or_else(PoisonError::into_inner);
     if matches!(*export, Export::NotStarted) {
@@ -48,7 +48,7 @@ pub(crate) fn watch(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Ends the export after a last write of the file. Devices that are opened later are not exported.
+/// Ends the export after a last write of the file. Devices opened later are not exported.
 pub(crate) fn finish() {
     let mut export = EXPORT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Export::File { stop, thread, .. } = std::mem::replace(&mut *export, Export::Off) {
@@ -63,7 +63,7 @@ pub(crate) fn finish() {
 fn from_setting() -> Result<Export> {
     let Some(value) = settings::variable(SETTING).filter(|value| !value.is_empty()) else { return Ok(Export::Off) };
     match start(&value).map_err(|error| error.context(SETTING)) {
-        // Another run may have the address; the command goes on without metrics.
+        // Another process may use the address; the command continues without metrics.
         Err(error) if error.kind() == ErrorKind::Io => {
             terminal::warn(&format!("going on without metrics: {error}"));
             Ok(Export::Off)
@@ -76,7 +76,7 @@ fn start(target: &str) -> Result<Export> {
     let watch = Watch::new();
     if let Some(path) = target.strip_prefix("file:").filter(|path| !path.is_empty()) {
         let path = PathBuf::from(path);
-        // A path that cannot be written is reported before any work is done.
+        // An unwritable path is reported before any work is done.
         watch.write_file(&path)?;
         let (stop, stopped) = mpsc::channel();
         let of_thread = watch.clone();
@@ -95,7 +95,7 @@ fn start(target: &str) -> Result<Export> {
     Ok(Export::Http(watch))
 }
 
-/// Returns the outcome of the last write: the next write makes good an earlier one that failed.
+/// Writes the file periodically and returns the outcome of the last write: a later write makes up for a failed one.
 fn write_until(stopped: &Receiver<()>, path: &Path, watch: &Watch) -> Result<()> {
     loop {
         let is_last = stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout);

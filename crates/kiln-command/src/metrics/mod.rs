@@ -1,4 +1,4 @@
-//! Exports the metrics of every device that the program opens, where `KILN_METRICS` asks for it.
+//! Exports the metrics of every device that the program opens, if `KILN_METRICS` is set.
 
 #[cfg(feature = "events")]
 mod export;
@@ -18,7 +18,7 @@ mod off {
     /// Refuses metrics, which this build cannot collect.
     ///
     /// # Errors
-    /// `Unsupported` where the environment asks for them.
+    /// Returns `Unsupported` if the environment enables them.
     pub(crate) fn watch(_device: &Device) -> Result<()> {
         if settings::variable("KILN_METRICS").is_some_and(|value| !value.is_empty()) {
             let message = "KILN_METRICS expected a program with the feature `events`, found one without";

@@ -1,7 +1,7 @@
 //! Serves metrics over HTTP to programs on this machine: Prometheus text at `/metrics`, JSON at `/metrics.json`.
 //!
-//! Written by hand because `tiny_http` 0.12 keeps a thread for each silent client, without a limit and for ever, and reads headers of any
-//! length: it fails the tests `clients_that_stall_block_nobody` and `other_requests_are_refused`. Servers on `hyper` bring an async runtime.
+//! Written by hand because `tiny_http` 0.12 keeps a thread for each silent client, without a limit and forever, and reads headers of any
+//! length: it fails the tests `clients_that_stall_block_nobody` and `other_requests_are_refused`. Servers on `hyper` need an async runtime.
 
 use crate::timed_stream::TimedStream;
 use kiln::metrics::Watch;
@@ -12,19 +12,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The longest request that is read.
+/// Maximum length of a request.
 const MAX_REQUEST_BYTES: u64 = 8 << 10;
 
-/// How long a client may take in all.
+/// Total time limit of a client.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Clients that are served at once. Further ones are disconnected, which bounds the number of threads.
+/// Maximum concurrent clients. Further ones are disconnected, which bounds the number of threads.
 const MAX_CLIENTS: usize = 16;
 
 /// Serves the metrics of `watch` until the process ends. Returns the address, with the port that the system chose for port 0.
 ///
 /// # Errors
-/// `InvalidArgument` where the address is not of this machine alone; `Io` where the system refuses the address or the thread.
+/// Returns `InvalidArgument` if the address is not a loopback address, or `Io` if the system refuses the address or the thread.
 pub(super) fn start(address: SocketAddr, watch: Watch) -> Result<SocketAddr> {
     if !address.ip().is_loopback() {
         let message = format!(
@@ -48,7 +48,7 @@ fn serve(listener: &TcpListener, watch: &Watch) {
     let clients = Arc::new(());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Out of file descriptors, for example: retried without using up a core.
+            // Out of file descriptors, for example: retried without busy-waiting.
             thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -56,7 +56,7 @@ fn serve(listener: &TcpListener, watch: &Watch) {
             continue;
         }
         let (watch, client) = (watch.clone(), Arc::clone(&clients));
-        // A client that cannot be given a thread is disconnected, as is one that fails.
+        // A client without a thread is disconnected, as is one that fails.
         let _ = thread::Builder::new().name("kiln-metrics-client".to_string()).spawn(move || {
             let _client = client;
             let _ = answer(stream, &watch);
@@ -76,7 +76,7 @@ fn answer(stream: TcpStream, watch: &Watch) -> io::Result<()> {
     Ok(())
 }
 
-/// The request up to its empty line, its end, or the limit.
+/// Reads the request up to its empty line, its end, or the limit.
 fn read_request(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut reader = reader.take(MAX_REQUEST_BYTES);
     let mut request = Vec::new();
@@ -112,7 +112,7 @@ fn respond(request: &[u8], watch: &Watch) -> String {
     }
 }
 
-/// Whether the host that a request names, if any, is this machine. A web page under a name that resolves to this machine must not read
+/// Returns whether the request's host, if any, is this machine. A web page under a name that resolves to this machine must not read
 /// metrics (DNS rebinding).
 fn is_for_this_machine(request: &str) -> bool {
     let hosts = request.lines().skip(1).filter_map(|line| {

@@ -1,4 +1,4 @@
-//! The program that is profiled.
+//! The profiled program.
 
 use crate::{Cli, Fallible, terminal};
 use clap::CommandFactory;
@@ -12,12 +12,12 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 pub(super) struct Child {
     program: OsString,
     arguments: Vec<OsString>,
-    /// As the user called it.
+    /// Name as the user typed it.
     pub(super) name: String,
 }
 
 impl Child {
-    /// What the words mean: a subcommand of this program where the first is the name of one, otherwise a program.
+    /// Parses the command: a subcommand of this program if the first word is one, otherwise a program.
     pub(super) fn of(words: &[OsString]) -> Fallible<Self> {
         let Some((first, rest)) = words.split_first() else {
             return Err("expected a command or a program behind `--`, found nothing".into());
@@ -32,7 +32,7 @@ impl Child {
         })
     }
 
-    /// Runs it to its end. Its devices tell their events to files at `events`; its output goes where ours goes, or to standard error.
+    /// Runs it to completion. Its devices write their events to files at `events`; its output is inherited, or redirected to standard error.
     pub(super) fn run(&self, events: &Path, output_to_stderr: bool) -> Fallible<ExitStatus> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env(EVENTS_SETTING, events);
@@ -46,7 +46,7 @@ impl Child {
     }
 }
 
-/// Returns a message for a program that failed; `None` where it succeeded.
+/// Returns a message for a program that failed; `None` if it succeeded.
 pub(super) fn fault(status: ExitStatus) -> Option<String> {
     match status.code() {
         Some(0) => None,
@@ -55,7 +55,7 @@ pub(super) fn fault(status: ExitStatus) -> Option<String> {
     }
 }
 
-/// The status for the caller of this program; 1 where there is no number, or one that cannot be passed on.
+/// Returns the exit status to pass on; 1 if there is none, or it is out of range.
 pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
     status.code().map_or(ExitCode::FAILURE, |code| ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

@@ -1,4 +1,4 @@
-//! What a device could do, beside what its kernels did.
+//! Compares kernels with the roofline of their device.
 
 use super::report::{DeviceProfile, KernelLine, LimitShare};
 use crate::terminal;
@@ -7,7 +7,7 @@ use kiln_bench::limits::Pattern;
 use kiln_bench::{Fault, Limits};
 use kiln_validate::limits::DeviceLimits;
 
-/// Puts the share of the limit to each kernel that was timed. Where the device cannot be measured, that is told and left out.
+/// Sets the fraction of the limit of each timed kernel. If the device cannot be measured, prints a message and leaves it out.
 pub(super) fn compare(device: &mut DeviceProfile) {
     if device.kernels.iter().all(|line| line.kernel.total_ns == 0) {
         return;
@@ -22,13 +22,13 @@ fn measure(device: &DeviceProfile) -> Result<DeviceLimits, Fault> {
     if let Some(threads) = device.summary.threads {
         return Ok(DeviceLimits::Processor(Limits::measure(threads as usize)));
     }
-    // `gpu:0 #2` is another handle of the same one.
+    // `gpu:0 #2` is another handle of the same device.
     let id = device.summary.device.split(' ').next().unwrap_or_default();
     DeviceLimits::measure(&Device::by_name(id)?)
 }
 
-/// The least time that the device would need for the bytes or for the arithmetic of the launches that were timed, whichever is more, over
-/// the time that they took.
+/// Computes the roofline time of the timed launches, for their bytes or their arithmetic, whichever is longer, divided by the measured
+/// time.
 fn share(line: &KernelLine, limits: &mut DeviceLimits) -> Option<LimitShare> {
     let kernel = &line.kernel;
     if kernel.total_ns == 0 {
@@ -36,7 +36,7 @@ fn share(line: &KernelLine, limits: &mut DeviceLimits) -> Option<LimitShare> {
     }
     let (bytes, flops, seconds) = (kernel.timed_bytes as f64, kernel.timed_flops as f64, kernel.total_ns as f64 / 1e9);
     let bytes_per_s = match limits {
-        // What a launch touches may be in a cache.
+        // The data of one launch may fit in a cache.
         DeviceLimits::Processor(limits) => limits.bandwidth(Pattern::Copy, bytes / kernel.timed.max(1) as f64),
         DeviceLimits::Gpu { .. } => limits.copy_bytes_per_s(),
     };

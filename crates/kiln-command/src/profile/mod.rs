@@ -1,7 +1,7 @@
-//! `kiln profile`: what a command or a program did on its devices, as a table and as a timeline.
+//! `kiln profile`: device activity of a command or a program, as a table and as a timeline.
 //!
-//! The program runs as a child that writes its events to a file (`child`). They are read when it has ended (`streams`), and compared with
-//! what the devices could do (`limits`); `report` is what is told.
+//! The program runs as a child that writes its events to a file (`child`). They are read after it has ended (`streams`), and compared with
+//! the limits of the devices (`limits`); `report` is the output.
 
 mod child;
 mod limits;
@@ -57,7 +57,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let child = Child::of(&args.command)?;
-    // Begun before anything runs, so that a place that cannot be written is no surprise at the end.
+    // Created before anything runs, so that an unwritable path is reported first.
     let out = NewFile::create(&args.out)?;
     let folder = tempfile::Builder::new().prefix("kiln-profile-").tempdir()?;
     let status = child.run(&folder.path().join("events.jsonl"), args.json)?;

@@ -1,4 +1,4 @@
-//! What `kiln profile` tells.
+//! The report of `kiln profile`.
 
 use crate::terminal::{self, Report, plain, seconds, table_of};
 use kiln::ir::Bytes;
@@ -6,11 +6,11 @@ use kiln::observe::{DeviceSummary, KernelSummary};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// The JSON form of a profile; what is not known is `null`.
+/// The JSON format of a profile; unknown fields are `null`.
 #[derive(Debug, Serialize)]
 pub(super) struct ProfileReport {
     command: String,
-    /// `null` where the system ended it.
+    /// `null` if a signal ended it.
     exit_status: Option<i32>,
     timeline: PathBuf,
     pub(super) devices: Vec<DeviceProfile>,
@@ -20,11 +20,11 @@ pub(super) struct ProfileReport {
 pub(super) struct DeviceProfile {
     #[serde(flatten)]
     pub(super) summary: DeviceSummary,
-    /// In the place of those of the summary.
+    /// Replaces the kernels of the summary.
     pub(super) kernels: Vec<KernelLine>,
 }
 
-/// One kernel. Rates are of the launches that were timed.
+/// One kernel. Rates are of the timed launches.
 #[derive(Debug, Serialize)]
 pub(super) struct KernelLine {
     #[serde(flatten)]
@@ -35,12 +35,12 @@ pub(super) struct KernelLine {
     pub(super) limit: Option<LimitShare>,
 }
 
-/// How near a kernel comes to what its device could do.
+/// How close a kernel comes to the roofline of its device.
 #[derive(Debug, Serialize)]
 pub(super) struct LimitShare {
-    /// Which limit is the nearer one: `copy`, bytes per second of a copy, or `fma`, multiply-adds per second.
+    /// The limiting resource: `copy`, bytes per second of a copy, or `fma`, multiply-adds per second.
     pub(super) of: &'static str,
-    /// The least time over the time that it took, 1 at the limit.
+    /// Roofline time divided by measured time, 1 at the limit.
     pub(super) share: f64,
 }
 
@@ -57,7 +57,7 @@ impl ProfileReport {
 
 impl KernelLine {
     fn new(kernel: KernelSummary) -> Self {
-        // A byte in a nanosecond is a gigabyte in a second.
+        // A byte per nanosecond is a gigabyte per second.
         let rate = |amount: u64| (kernel.total_ns > 0).then(|| amount as f64 / kernel.total_ns as f64);
         Self {
             mean_ns: (kernel.timed > 0).then(|| kernel.total_ns as f64 / kernel.timed as f64),

@@ -9,12 +9,12 @@ use std::path::Path;
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     pub(super) events: Vec<Event>,
-    /// Lines that are no events.
+    /// Lines that are not valid events.
     pub(super) unreadable: u64,
 }
 
-/// Reads every stream in a folder: `events.jsonl`, which may have rotated to `events.jsonl.1`, and those of other devices beside it,
-/// `events.2.jsonl`. A device of an id that another stream has already gets the number of its stream.
+/// Reads every stream in a folder: `events.jsonl`, which may have rotated to `events.jsonl.1`, and those of other devices,
+/// `events.2.jsonl`. A device whose id occurs in an earlier stream gets the number of its stream.
 pub(super) fn read(folder: &Path) -> io::Result<Streams> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -24,7 +24,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Streams> {
     files.sort();
     let (mut streams, mut known): (_, Vec<(u64, String)>) = (Streams::default(), Vec::new());
     for ((number, _), path) in files {
-        // A line that was torn inside of a character is no reason to lose the others.
+        // Lossy, so that a line cut within a character does not lose the others.
         for line in BufReader::new(File::open(path)?).split(b'\n') {
             let Ok(mut event) = Event::from_json_line(&String::from_utf8_lossy(&line?)) else {
                 streams.unreadable += 1;
@@ -41,7 +41,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Streams> {
     Ok(streams)
 }
 
-/// The number of the stream and the age of the file, the oldest first; `None` for other files.
+/// Returns the number of the stream and the age of the file, the oldest first; `None` for other files.
 fn place(path: &Path) -> Option<(u64, Reverse<u64>)> {
     let rest = path.file_name()?.to_str()?.strip_prefix("events.")?;
     let (name, age) = match rest.rsplit_once("jsonl.") {

@@ -1,4 +1,4 @@
-//! Arrays between files and the device.
+//! Moves arrays between files and the device.
 
 use super::dims::Dims;
 use super::element::Element;
@@ -12,35 +12,35 @@ use kiln::buffer::Buffer;
 use kiln::kernel::{Binding, Scalar};
 use std::path::Path;
 
-/// A buffer of the kernel with its memory.
+/// A kernel binding with its buffer.
 #[derive(Debug)]
 pub(super) struct Bound<'a> {
     pub(super) args: BufferArgs<'a>,
     pub(super) buffer: Buffer,
     element: Element,
-    /// What is in it, as a file would have it.
+    /// Contents in file form: element type, shape and size.
     scalar: Scalar,
     shape: Vec<u64>,
     bytes: u64,
-    /// Begun before the kernel runs: a place that cannot be written is no surprise at the end.
+    /// Created before the kernel runs, so that an unwritable path is reported first.
     file: Option<NewFile>,
 }
 
 impl Bound<'_> {
-    /// How many elements of the kernel the array has.
+    /// Returns the number of kernel elements in the array.
     fn elem_count(&self) -> u64 {
         self.shape[..self.shape.len().saturating_sub(self.element.axes.len())].iter().product()
     }
 }
 
-/// Makes each buffer of the plan: with its array, with zeros, or with made-up numbers.
+/// Creates each buffer of the plan: with its array, with zeros, or with made-up numbers.
 pub(super) fn upload<'a>(device: &Device, plan: &Plan<'a>) -> Fallible<Vec<Bound<'a>>> {
-    // Structs have no shape in a file, and so none that zeros could have.
+    // Structs have no shape in a file, so their zeros have none either.
     let is_given =
         |args: &&BufferArgs<'a>| args.input.is_some() || (plan.fill.is_none() && args.binding.scalar.is_some());
     let given = plan.buffers.iter().filter(is_given).map(|args| upload_one(device, plan, args));
     let mut bound: Vec<Bound<'a>> = given.collect::<Fallible<_>>()?;
-    // Others are most often as long as what is given.
+    // Other buffers usually have as many elements as the longest given one.
     let longest = bound.iter().map(Bound::elem_count).max().unwrap_or(0);
     for args in plan.buffers.iter().filter(|args| !is_given(args)) {
         let count = plan.fill.unwrap_or(0).max(longest);
@@ -77,7 +77,7 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, args: &BufferArgs<'a>) -> Fa
     Ok(Bound { args: *args, buffer, element, scalar, shape, bytes, file })
 }
 
-/// A buffer with numbers in it that count up, or zeros, as long as `--shape` says, or as it must be for so many elements.
+/// Creates a buffer of increasing numbers or zeros, of the length of `--shape` or for `count` elements.
 fn filled<'a>(device: &Device, args: &BufferArgs<'a>, element: Element, count: u64) -> Fallible<Bound<'a>> {
     let binding = args.binding;
     let count = args.shape.map_or(Some(count), Dims::elem_count);
@@ -86,17 +86,17 @@ fn filled<'a>(device: &Device, args: &BufferArgs<'a>, element: Element, count: u
     let buffer = device.buffer(bytes)?;
     let scalar = binding.scalar.unwrap_or(Scalar::U32);
     match binding.scalar {
-        // Counters begin as zeros, and so do structs, whose bytes may be anything.
+        // Atomics start at zero, and so do structs, whose layout is arbitrary.
         Some(scalar) if !binding.type_name.contains("atomic") => buffer.write(&numbers(scalar, bytes))?,
         _ => buffer.zero()?,
     }
     Ok(Bound { args: *args, buffer, element, scalar, shape: Vec::new(), bytes, file: None })
 }
 
-/// Bytes of a buffer with so many elements, or with so many in the array at its end; `None` where that is no number of 64 bits.
+/// Returns the size of a buffer with this many elements, or with this many in its trailing array; `None` on 64-bit overflow.
 fn bytes_of(binding: &Binding, count: u64) -> Option<u64> {
     let bytes = match (binding.stride_bytes, binding.tail) {
-        // The fewest bytes have one element.
+        // `min_bytes` includes one element.
         (Some(stride), _) => count.saturating_sub(1).checked_mul(stride)?.checked_add(binding.min_bytes)?,
         (None, Some(tail)) => count.checked_mul(tail.stride_bytes)?.checked_add(tail.offset)?.max(binding.min_bytes),
         (None, None) => binding.min_bytes,
@@ -104,7 +104,7 @@ fn bytes_of(binding: &Binding, count: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(4)
 }
 
-/// So many bytes of numbers: 0, 1, 2 where they may be indices, 1, 2, 3 where one may divide by them.
+/// Returns increasing numbers: 0, 1, 2 for integers, which may be indices; 1, 2, 3 for floats, which may be divisors.
 fn numbers(scalar: Scalar, bytes: u64) -> Vec<u8> {
     let number = |number: u64| match scalar {
         Scalar::F16 => half::f16::from_f32((number % 1024 + 1) as f32).to_le_bytes().to_vec(),
@@ -126,14 +126,14 @@ fn read(path: &Path) -> Result<(Scalar, Array), String> {
     }
 }
 
-/// What a buffer can hold.
+/// Scalar types that a buffer can hold.
 const SCALARS: [Scalar; 4] = [Scalar::F16, Scalar::F32, Scalar::I32, Scalar::U32];
 
 fn kind(scalar: Scalar) -> Kind {
     Kind::by_name(&scalar.to_string()).expect("every scalar is an element of arrays")
 }
 
-/// The shape that an array from a file has, or gets from `--shape`.
+/// Returns the shape of an input array, from its file or from `--shape`.
 fn shape_of_input(
     args: &BufferArgs<'_>,
     element: &Element,
@@ -167,11 +167,11 @@ fn shape_of_input(
             let wanted = wanted.map_or_else(|| "more than 2^64".to_string(), |wanted| wanted.to_string());
             return Err(format!("`--shape` expected as many bytes as {file} has, found {wanted} for {bytes}"));
         }
-        // Its elements are structs behind others: no shape of numbers.
+        // Structs after other members: there is no shape in numbers.
         return Ok(array.shape.clone());
     }
     let axes = match (binding.scalar, binding.stride_bytes.map(|stride| stride / scalar.bytes())) {
-        // An element of raw material.
+        // A struct element, as raw scalars.
         (None, Some(scalars)) if scalars > 1 => vec![scalars],
         _ => element.axes.clone(),
     };
@@ -183,7 +183,7 @@ fn shape_of_input(
     Ok(shape)
 }
 
-/// The shape of an array that begins as zeros: of `--shape`, of the kernel, or an element for each item of the problem.
+/// Returns the shape of a zeroed array: from `--shape`, from the kernel, or one element per item of the problem.
 fn shape_of_zeros(plan: &Plan<'_>, args: &BufferArgs<'_>, element: &Element) -> Vec<u64> {
     let elements = match (args.shape, &element.count, plan.size) {
         (Some(shape), ..) => shape.0.clone(),
@@ -193,7 +193,7 @@ fn shape_of_zeros(plan: &Plan<'_>, args: &BufferArgs<'_>, element: &Element) -> 
     [&elements[..], &element.axes].concat()
 }
 
-/// Writes the outputs: first all of them beside their places, then all of them into their places.
+/// Writes the outputs: all of them to temporary files first, then moves all of them into place.
 pub(super) fn download(bound: Vec<Bound<'_>>) -> Fallible<Vec<OutputReport>> {
     let (mut files, mut reports) = (Vec::new(), Vec::new());
     for Bound { args, buffer, element, scalar, shape, bytes, file } in bound {

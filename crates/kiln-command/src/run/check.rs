@@ -1,4 +1,4 @@
-//! `kiln check`: one kernel from a file, run by the sanitizer.
+//! `kiln check`: runs one kernel from a file under the sanitizer.
 
 use super::dims::{Dims, Workgroups};
 use super::problem::{Problem, Request};
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
 }
 
 fn check(args: &Args) -> Fallible<CheckReport> {
-    // A problem of no items runs nothing, in which nothing is found.
+    // A problem without items runs nothing, so nothing could be found.
     if let Some(Dims(lengths)) = args.problem.size.as_ref().filter(|size| size.0.contains(&0)) {
         let size = lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
         return Err(format!("`--size` expected at least one item, found `{size}`").into());
@@ -82,7 +82,7 @@ fn check(args: &Args) -> Fallible<CheckReport> {
         made_up.push(MadeUp { name: name.clone(), text: format!("{name} of {} bytes", bound.buffer.bytes()) });
     }
     let outcome = launch(&kernel, &plan, &mut bound);
-    // What was found until then is true, however the launch ended.
+    // Findings are valid even if the launch failed later.
     let findings = device.take_findings();
     let error = match outcome {
         Err(error) if findings.is_empty() => return Err(error),
@@ -94,17 +94,17 @@ fn check(args: &Args) -> Fallible<CheckReport> {
     Ok(CheckReport { kernel, entry, made_up, findings, error, has_edges: args.problem.grid().is_some() })
 }
 
-/// Something that the command line did not give.
+/// A value that the command line did not give.
 #[derive(Debug)]
 struct MadeUp {
-    /// What the kernel calls it; nothing for what it does not name.
+    /// Name in the kernel; empty if it has none.
     name: String,
     /// `n = 8`
     text: String,
 }
 
 impl Args {
-    /// The problem with what is not given made up, how many items it has, and what was made up.
+    /// Fills in missing values; returns the problem, its number of items, and the made-up values.
     fn complete(&self, kernel: &Reflection) -> (Problem, u64, Vec<MadeUp>) {
         let mut made_up = Vec::new();
         let mut problem = self.problem.clone();
@@ -124,7 +124,7 @@ impl Args {
         };
         let uniforms = kernel.bindings.iter().filter(|binding| binding.kind == BindingKind::Value);
         for uniform in uniforms.flat_map(Uniform::all) {
-            // A struct as a whole is refused where it is given.
+            // A struct as a whole is rejected when it is given.
             if self.problem.values.iter().all(|given| given.name != uniform.name) {
                 let (value, name) = (uniform.make_up(extent), uniform.name);
                 made_up.push(MadeUp { text: format!("{name} = {}", in_short(&value)), name: name.clone() });
@@ -136,17 +136,17 @@ impl Args {
     }
 }
 
-/// What was found. The JSON form is this struct.
+/// The findings. The JSON format is this struct.
 #[derive(Debug, Serialize)]
 struct CheckReport {
     kernel: String,
     entry: String,
-    /// What the command line did not give.
+    /// Values that the command line did not give.
     made_up: Vec<String>,
     findings: Vec<FindingReport>,
-    /// Why the kernel did not run to its end.
+    /// Why the kernel did not run to completion.
     error: Option<String>,
-    /// Whether the problem may end inside of a workgroup; one that is made up does not.
+    /// Whether the problem may end within a workgroup; a made-up one does not.
     #[serde(skip)]
     has_edges: bool,
 }
@@ -165,7 +165,7 @@ struct FindingReport {
     message: String,
     count: u64,
     source: String,
-    /// What was made up and is in that line.
+    /// Made-up values that occur in that line.
     made_up: Vec<String>,
     #[serde(skip)]
     text: String,
@@ -207,11 +207,11 @@ impl FindingReport {
     }
 }
 
-/// Whether a line of a kernel has this name in it.
+/// Returns whether a line of a kernel contains this name.
 fn mentions(line: &str, name: &str) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
     let mut places = line.match_indices(name).map(|(begin, _)| (&line[..begin], &line[begin + name.len()..]));
-    // `s.x` is no `x`.
+    // A member `s.x` does not match `x`.
     !name.is_empty()
         && places.any(|(before, behind)| !before.ends_with(|c| is_part(c) || c == '.') && !behind.starts_with(is_part))
 }

@@ -3,18 +3,18 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Lengths with an `x` in between.
+/// Lengths separated by `x`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dims(pub(crate) Vec<u64>);
 
 impl Dims {
-    /// The problem along x, y and z. Lengths beyond the third are refused by [`check_problem`](Self::check_problem).
+    /// Returns the problem size along x, y and z. [`check_problem`](Self::check_problem) refuses more lengths.
     pub(super) fn extent(&self) -> (u64, u64, u64) {
         let along = |axis: usize| self.0.get(axis).copied().unwrap_or(1);
         (along(0), along(1), along(2))
     }
 
-    /// Whether these are lengths along x, y and z, and not more.
+    /// Checks that there are at most three lengths, along x, y and z.
     pub(super) fn check_problem(&self) -> Result<(), String> {
         match self.0.len() {
             1..=3 => Ok(()),
@@ -22,12 +22,12 @@ impl Dims {
         }
     }
 
-    /// How many elements an array of this shape has; `None` where that is no number of 64 bits.
+    /// Returns the number of elements of this shape; `None` on 64-bit overflow.
     pub(super) fn elem_count(&self) -> Option<u64> {
         self.0.iter().try_fold(1u64, |all, axis| all.checked_mul(*axis))
     }
 
-    /// The shape of an array with an element for each item of the problem: x is the last axis, which is contiguous.
+    /// Returns the shape of an array with one element per item of the problem: x is the last axis, which is contiguous.
     pub(super) fn reversed(&self) -> Vec<u64> {
         self.0.iter().rev().copied().collect()
     }
@@ -60,7 +60,7 @@ impl FromStr for Workgroups {
     }
 }
 
-/// Seconds above 0, for clap.
+/// Parses seconds above 0, for clap.
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = time.filter(|time| !time.is_zero());

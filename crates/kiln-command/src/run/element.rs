@@ -1,19 +1,19 @@
-//! The elements of a buffer: how the memory of a kernel has them, and how a file does.
+//! Layout of buffer elements in kernel memory and in a file.
 
 use kiln::kernel::{Binding, Scalar};
 
-/// One element of a buffer. In memory a vector of three takes the room of four; a file has no such gaps.
+/// An element of a buffer. In memory a three-component vector is padded to four; a file has no padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Element {
     /// The axes that it adds to the shape in a file: `[3]` for a `vec3`, columns and rows for a matrix.
     pub(super) axes: Vec<u64>,
-    /// How many there are, as a shape, where the kernel decides that.
+    /// Number of elements as a shape, if the kernel's type fixes it.
     pub(super) count: Option<Vec<u64>>,
     has_gaps: bool,
 }
 
 impl Element {
-    /// The elements of a buffer. Structs have no axes: they take any elements, as raw material.
+    /// Returns the element of a buffer. Structs have no axes: they accept any elements as raw data.
     pub(super) fn of(binding: &Binding) -> Self {
         if binding.scalar.is_none() {
             return Self { axes: Vec::new(), count: None, has_gaps: false };
@@ -23,13 +23,13 @@ impl Element {
             |(element, count)| (element, count.map(|count| vec![count])),
         );
         let (axes, has_gaps) = (axes(element), has_gaps(element));
-        // One number is an array of one.
+        // A scalar is an array of one.
         let is_number = axes.is_empty() && count.as_deref() == Some(&[]);
         Self { axes, count: if is_number { Some(vec![1]) } else { count }, has_gaps }
     }
 
-    /// Bytes in memory for this many in a file; `None` where that is no number of 64 bits. A device binds multiples of
-    /// four, so there may be more than the elements take.
+    /// Returns the size in memory for a size in a file; `None` on 64-bit overflow. A device binds multiples of
+    /// four bytes, so it may exceed the size of the elements.
     pub(super) fn memory_bytes(&self, file_bytes: u64) -> Option<u64> {
         let bytes = if self.has_gaps { (file_bytes / 3).checked_mul(4)? } else { file_bytes };
         bytes.checked_next_multiple_of(4)
@@ -49,7 +49,7 @@ impl Element {
         data
     }
 
-    /// The data for a file that has this many bytes of it.
+    /// Converts memory to file data of this size.
     pub(super) fn to_file(&self, mut memory: Vec<u8>, scalar: Scalar, file_bytes: u64) -> Vec<u8> {
         if self.has_gaps {
             let scalar = scalar.bytes() as usize;
@@ -60,7 +60,7 @@ impl Element {
     }
 }
 
-/// The element and the length of an array type; `None` where it is another type.
+/// Returns the element and the length of an array type; `None` for other types.
 fn array(type_name: &str) -> Option<(&str, Option<u64>)> {
     let inner = type_name.strip_prefix("array<")?.strip_suffix('>')?;
     let with_length = inner.rsplit_once(", ").and_then(|(element, length)| Some((element, Some(length.parse().ok()?))));
@@ -76,7 +76,7 @@ fn axes(type_name: &str) -> Vec<u64> {
     lengths.filter_map(|length| length.parse().ok()).collect()
 }
 
-/// Whether it consists of vectors of three. The columns of a matrix are such vectors.
+/// Returns whether it consists of padded three-component vectors, such as the columns of a matrix.
 fn has_gaps(type_name: &str) -> bool {
     match array(type_name) {
         Some((element, _)) => has_gaps(element),

@@ -1,4 +1,4 @@
-//! Whether the files of a command line keep out of each other's way.
+//! Checks that the files of a command line do not overwrite each other.
 
 use super::problem::Request;
 use crate::Fallible;
@@ -6,8 +6,8 @@ use crate::new_file::resolve;
 use crate::source_args::Named;
 use std::path::{Path, PathBuf};
 
-/// Refuses an output in the place of another output, of the kernel, or of an array that only other buffers begin with: one
-/// of the two would be lost. Places are compared, because a place has many names.
+/// Refuses an output path that is also another output, the kernel, or an input of other buffers: one of the two would be lost.
+/// Resolved paths are compared, because a file has many names.
 pub(super) fn check(request: Request<'_>) -> Fallible<()> {
     let (kernel, inputs) = (place(request.kernel), places(&request.problem.inputs));
     let outputs = places(request.outputs);
@@ -32,7 +32,7 @@ fn places(given: &[Named<PathBuf>]) -> Vec<(&str, PathBuf)> {
     given.iter().map(|named| (named.name.as_str(), place(&named.value))).collect()
 }
 
-/// A name that leads nowhere is an error when it is opened.
+/// Resolves a path. An unresolvable one fails when it is opened.
 fn place(path: &Path) -> PathBuf {
     resolve(path).unwrap_or_else(|_| path.to_path_buf())
 }

@@ -1,8 +1,8 @@
-//! `kiln run`: one kernel from a file, on arrays from files, once.
+//! `kiln run`: runs one kernel from a file once, on arrays from files.
 //!
-//! `problem`, `dims` and `value` read what the command line says, `plan` holds it against what the kernel wants, `files` keeps them
-//! from being lost, `arrays` moves data between files and the device and `element` knows how each of them has it, `report`
-//! tells what happened. `check` is `kiln check`, which gives a kernel the same, and makes up what is missing.
+//! `problem`, `dims` and `value` parse the command line, `plan` matches it with the kernel's bindings, `files` prevents overwritten
+//! files, `arrays` moves data between files and the device, `element` describes the layout in each, `report`
+//! is the output. `check` is `kiln check`, which takes the same arguments and makes up missing ones.
 
 mod arrays;
 pub(crate) mod check;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     Ok(terminal::show(&report, args.json)?)
 }
 
-/// Runs the kernel and waits for it.
+/// Launches the kernel and waits for it.
 fn launch(kernel: &Kernel, plan: &Plan<'_>, bound: &mut [Bound<'_>]) -> Fallible<Duration> {
     let began = Instant::now();
     let mut launch = kernel.launch().grid(plan.grid);

@@ -1,4 +1,4 @@
-//! What the command line gives, held against what the kernel wants. Reads no file and opens no device.
+//! Matches the command line with the kernel's bindings. Reads no file and opens no device.
 
 use super::dims::Dims;
 use super::element::Element;
@@ -12,31 +12,31 @@ use crate::terminal::table;
 use kiln::kernel::{Binding, BindingKind, Grid, Reflection, Value};
 use std::path::Path;
 
-/// Everything that a launch needs, as far as it can be known before files are read.
+/// The arguments of a launch, as far as they are known before files are read.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) buffers: Vec<BufferArgs<'a>>,
     pub(super) values: Vec<(&'a str, Value)>,
     pub(super) grid: Grid,
-    /// The problem, where it was given and not the workgroups.
+    /// Problem size, if given instead of workgroups.
     pub(super) size: Option<&'a Dims>,
-    /// How many elements a buffer without an input is filled with, where it is not of zeros.
+    /// Number of elements for buffers without an input, if they are filled with numbers and not zeros.
     pub(super) fill: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BufferArgs<'a> {
     pub(super) binding: &'a Binding,
-    /// What it begins with; zeros otherwise.
+    /// Initial contents; zeros if absent.
     pub(super) input: Option<&'a Path>,
-    /// Where what is in it after the run goes.
+    /// Destination of its contents after the run.
     pub(super) output: Option<&'a Path>,
     /// In elements.
     pub(super) shape: Option<&'a Dims>,
 }
 
 impl<'a> Plan<'a> {
-    /// Holds the arguments against the kernel. Everything that is missing is in one error.
+    /// Matches the arguments with the kernel. One error lists everything that is missing.
     pub(super) fn new(name: &str, kernel: &'a Reflection, request: Request<'a>) -> Fallible<Self> {
         let problem = request.problem;
         if let Some(size) = &problem.size {
@@ -74,7 +74,7 @@ fn indented(rows: &[Vec<String>]) -> String {
     lines.join("\n")
 }
 
-/// Whether every name is one of a buffer that takes what it is given, once.
+/// Checks that every name is a buffer that accepts the argument, and is given once.
 fn check_names(kernel: &Reflection, request: Request<'_>) -> Fallible<()> {
     let Request { problem, outputs, .. } = request;
     let files = |given: &[Named<std::path::PathBuf>]| given.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
@@ -102,7 +102,7 @@ fn check_names(kernel: &Reflection, request: Request<'_>) -> Fallible<()> {
     Ok(())
 }
 
-/// Refuses a shape that would change nothing: the type says how many elements there are, and no file has to agree with it.
+/// Refuses a shape without effect: the type fixes the number of elements, and there is no file to match.
 fn check_shape(binding: &Binding, request: Request<'_>) -> Fallible<()> {
     let BufferArgs { input, shape, .. } = buffer_args(binding, request);
     let Some(shape) = shape.filter(|_| input.is_none() && binding.stride_bytes.is_none() && binding.tail.is_none())
@@ -117,7 +117,7 @@ fn check_shape(binding: &Binding, request: Request<'_>) -> Fallible<()> {
     Err(format!("binding {binding} expected a `--shape` of {wanted}, as its type has, found {found}").into())
 }
 
-/// The value of a uniform, or of a member of one (`params.scale`).
+/// Parses the value of a uniform, or of a member of one (`params.scale`).
 fn parse_value<'a>(kernel: &'a Reflection, given: &'a Named<String>) -> Fallible<(&'a str, Value)> {
     let Named { name, value: text } = given;
     let (variable, member) = name.split_once('.').map_or((name.as_str(), None), |(name, member)| (name, Some(member)));
@@ -151,23 +151,23 @@ fn find<'a, T>(given: &'a [Named<T>], name: &str) -> Option<&'a T> {
     given.iter().find(|named| named.name == name).map(|named| &named.value)
 }
 
-/// What a buffer lacks: what it is, and what to write.
+/// Returns what a buffer lacks: its description, and the option to write.
 fn missing_of_buffer(args: &BufferArgs<'_>, request: Request<'_>) -> Option<Vec<String>> {
     let BufferArgs { binding, input, output, shape } = args;
     let name = &binding.name;
     let hint = match binding.kind {
         _ if input.is_some() || request.fill.is_some() => return None,
         BindingKind::Read => format!("--in {name}=FILE.npy"),
-        // Scratch memory, of zeros.
+        // Scratch memory, zeroed.
         _ if output.is_none() && shape.is_some() => return None,
-        // Its elements are structs, which no array file has.
+        // Its elements are structs, which `.npy` files do not support.
         _ if binding.scalar.is_none() => {
             let has_length = binding.stride_bytes.is_some() || binding.tail.is_some();
             let zeros = if has_length { format!("; or --shape {name}=LENGTH") } else { String::new() };
             format!("--in {name}=FILE.npy, and perhaps --out {name}=FILE.npy{zeros}")
         }
         _ if output.is_none() && shape.is_none() => format!("--in {name}=FILE.npy, or --out {name}=FILE.npy, or both"),
-        // A length that neither the kernel, nor the problem, nor the user says.
+        // Neither the kernel, nor the problem, nor the user gives a length.
         _ if binding.stride_bytes.is_some() && shape.is_none() && request.problem.workgroups.is_some() => {
             format!("--shape {name}=LENGTH")
         }
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// The error of a command line, or what would be done.
+    /// Returns the error of a command line, or the planned buffers.
     fn outcome(line: &str) -> String {
         let args = Line::try_parse_from(["kiln", "k.wgsl"].into_iter().chain(line.split_whitespace())).unwrap().args;
         match Plan::new("k.wgsl", &kernel(), args.request()) {
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// What is missing, unknown or not what the kernel wants is said before anything is submitted.
+    /// Missing, unknown and mismatched arguments are reported before anything is submitted.
     #[test]
     fn command_lines_that_a_kernel_does_not_take() {
         let lines = [

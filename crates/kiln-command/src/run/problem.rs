@@ -1,4 +1,4 @@
-//! What a kernel is given: the same for `kiln run` and `kiln check`.
+//! Kernel arguments, shared by `kiln run` and `kiln check`.
 
 use super::dims::{Dims, Workgroups, parse_seconds};
 use crate::source_args::Named;
@@ -36,7 +36,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// The grid of the command line; `None` where it says nothing.
+    /// Returns the grid of the command line; `None` if not given.
     pub(super) fn grid(&self) -> Option<Grid> {
         match (&self.size, &self.workgroups) {
             (Some(size), _) => Some(Grid::over(size.extent())),
@@ -50,8 +50,8 @@ impl Problem {
 pub(super) struct Request<'a> {
     pub(super) kernel: &'a Path,
     pub(super) problem: &'a Problem,
-    /// Where buffers go after the run.
+    /// Destinations of buffers after the run.
     pub(super) outputs: &'a [Named<PathBuf>],
-    /// How many elements buffers get that are given none, where they are filled and not refused.
+    /// Number of elements for buffers without an input, if they are filled instead of refused.
     pub(super) fill: Option<u64>,
 }

@@ -1,16 +1,16 @@
-//! What `kiln run` tells.
+//! The report of `kiln run`.
 
 use crate::npy::tuple;
 use crate::terminal::{Report, plain, table, time};
 use kiln::kernel::Origin;
 use serde::Serialize;
 
-/// What ran, where, and what came out. The JSON form is this struct.
+/// The kernel, the device and the outputs. The JSON format is this struct.
 #[derive(Debug, Serialize)]
 pub(super) struct RunReport {
     pub(super) kernel: KernelReport,
     pub(super) device: DeviceReport,
-    /// From the launch until it was done.
+    /// Time from launch to completion.
     pub(super) run_us: u64,
     pub(super) outputs: Vec<OutputReport>,
 }
@@ -21,7 +21,7 @@ pub(super) struct KernelReport {
     pub(super) entry: String,
     pub(super) hash: String,
     pub(super) origin: Origin,
-    /// Until it was compiled, or loaded.
+    /// Time to compile or load it.
     pub(super) load_us: u64,
 }
 

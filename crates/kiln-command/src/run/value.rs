@@ -1,11 +1,11 @@
-//! Numbers on the command line for the uniforms of a kernel.
+//! Parses numbers on the command line for the uniforms of a kernel.
 
 use half::f16;
 use kiln::kernel::{Binding, Member, Numbers, Scalar, Value};
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// What `--value` gives: a uniform, or a member of one.
+/// A target of `--value`: a uniform, or a member of one.
 #[derive(Debug)]
 pub(super) struct Uniform<'a> {
     /// `n`, `params.scale`.
@@ -19,15 +19,15 @@ pub(super) struct Uniform<'a> {
 struct Number {
     scalar: Scalar,
     offset: u64,
-    /// The last name on the way to it.
+    /// The last component of its path.
     name: String,
-    /// Its place in a vector; 0 where it is in none.
+    /// Index within a vector; 0 outside vectors.
     place: usize,
     in_vector: bool,
 }
 
 impl<'a> Uniform<'a> {
-    /// Everything that a binding takes by name.
+    /// Returns everything in a binding that can be set by name.
     pub(super) fn all(binding: &'a Binding) -> Vec<Self> {
         match &binding.members[..] {
             [] => vec![Self {
@@ -59,7 +59,7 @@ impl<'a> Uniform<'a> {
             };
             return Err(format!("expected {wanted} for {type_name}, found {} in `{text}`", parts.len()));
         }
-        // What is between numbers is read by nobody.
+        // Padding between numbers is never read.
         let mut bytes = vec![0; usize::try_from(self.bytes).unwrap_or(usize::MAX)];
         for (number, part) in numbers.iter().zip(parts) {
             let (found, begin) = (bytes_of(part, number.scalar)?, number.offset as usize);
@@ -68,7 +68,7 @@ impl<'a> Uniform<'a> {
         Ok(Value::slice(&bytes))
     }
 
-    /// What to write for it: `NUMBER`, or as many as it takes.
+    /// Returns a placeholder for messages: `NUMBER`, or as many as it takes.
     pub(super) fn placeholder(&self) -> String {
         match self.numbers().len() {
             count @ 0..=4 => vec!["NUMBER"; count].join(","),
@@ -76,8 +76,8 @@ impl<'a> Uniform<'a> {
         }
     }
 
-    /// Numbers where none are given: the length of the problem along x, y and z where they are whole, and 1 where not. A single
-    /// number has the axis that its name speaks of.
+    /// Makes up missing numbers: the length of the problem along x, y and z for integers, 1 for floats. The name of a single
+    /// number selects the axis.
     pub(super) fn make_up(&self, extent: [u64; 3]) -> String {
         let number = |number: &Number| {
             let name = number.name.to_ascii_lowercase();
@@ -96,7 +96,7 @@ impl<'a> Uniform<'a> {
         self.numbers().iter().map(number).collect::<Vec<_>>().join(",")
     }
 
-    /// Its numbers in the order of memory.
+    /// Returns its numbers in memory order.
     fn numbers(&self) -> Vec<Number> {
         let mut all = Vec::new();
         if let Some(numbers) = self.numbers {
@@ -115,7 +115,7 @@ fn add(all: &mut Vec<Number>, numbers: &Numbers, offset: u64, name: &str) {
         Numbers::Repeated { count, stride_bytes, of } => {
             for place in 0..*count {
                 add(all, of, offset + u64::from(place) * u64::from(*stride_bytes), name);
-                // The elements of an array are further apart in a uniform.
+                // Array elements in a uniform have a larger stride, which tells arrays from vectors.
                 if let (Numbers::One(scalar), Some(last)) = (&**of, all.last_mut())
                     && scalar.bytes() == u64::from(*stride_bytes)
                 {
@@ -133,7 +133,7 @@ fn add(all: &mut Vec<Number>, numbers: &Numbers, offset: u64, name: &str) {
     }
 }
 
-/// Numbers for a message: a few as they are, many in short.
+/// Formats numbers for a message: a few in full, many abbreviated.
 pub(super) fn in_short(text: &str) -> String {
     let numbers: Vec<&str> = text.split(',').collect();
     match numbers[..] {
@@ -197,7 +197,7 @@ mod tests {
             ("1.5", One(F16), 2, Value::slice(&f16::from_f32(1.5).to_le_bytes())),
             ("1, 2, 3", vector(3, U32), 12, words(&[1, 2, 3])),
             ("inf", One(F32), 4, words(&[f32::INFINITY.to_bits()])),
-            // A column of three takes the room of four, a number of an array too.
+            // A three-component column, and an array element, are padded to four.
             ("1,2,3,4,5,6", repeated(2, 16, vector(3, U32)), 32, words(&[1, 2, 3, 0, 4, 5, 6, 0])),
             ("7,8", repeated(2, 16, One(I32)), 32, words(&[7, 0, 0, 0, 8, 0, 0, 0])),
             ("0.5,1,2", inner(), 16, words(&[0.5f32.to_bits(), 0, 1, 2])),

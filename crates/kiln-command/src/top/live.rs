@@ -1,4 +1,4 @@
-//! The live view: a terminal, a thread that asks, and the loop between them.
+//! The live view: a terminal, a polling thread, and the event loop.
 
 use super::model::Snapshot;
 use super::scrape::scrape;
@@ -10,10 +10,10 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// How long a key or an answer may wait.
+/// Maximum latency of a key or an answer.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Shows the process until a key ends it. The terminal is as it was before when this returns, and on a panic.
+/// Shows the process until a key ends it. The terminal is restored on return and on panic.
 pub(super) fn run(mut state: State, palette: Palette) -> Fallible<()> {
     let asker = Asker::start(state.address.clone(), state.interval)?;
     let mut terminal = ratatui::try_init()?;
@@ -28,12 +28,12 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, ask
         let mut limits = Limits::default();
         terminal.draw(|frame| limits = view::render(state, palette, frame))?;
         state.limit(limits);
-        // Until there is something else to see.
+        // Waits until there is something new to draw.
         loop {
             let mut is_new = false;
             if event::poll(TICK)? {
                 let interval = state.interval;
-                // A new size is drawn anew like everything else.
+                // A resize needs no handling, because everything is redrawn.
                 if let Event::Key(key) = event::read()?
                     && key.kind != KeyEventKind::Release
                     && state.key(key) == Flow::Quit
@@ -41,7 +41,7 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, ask
                     return Ok(());
                 }
                 if state.interval != interval {
-                    // A thread that has ended says so by its answers, of which there are none.
+                    // A failed send means that the thread has ended, which shows by missing answers.
                     let _ = asker.intervals.send(state.interval);
                 }
                 is_new = true;
@@ -62,8 +62,8 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, ask
     }
 }
 
-/// A thread that asks for metrics again and again, so that keys need not wait for a slow answer. It ends when this is dropped,
-/// at the latest after the question that is under way.
+/// A thread that polls metrics, so that keys need not wait for a slow answer. It ends when this is dropped,
+/// at the latest after the current request.
 struct Asker {
     answers: Receiver<(Result<Snapshot, String>, Instant)>,
     intervals: Sender<Duration>,

@@ -1,8 +1,8 @@
 //! `kiln top`: the devices, pools, caches and kernels of a running process, live.
 //!
-//! `scrape` asks the process for its metrics, `model` is what it says and `rates` what happened between two
-//! answers. `state` is what the screen shows and what keys do; `view` draws it, `live` is the loop. `text` is the same without a
-//! screen.
+//! `scrape` requests the metrics of the process, `model` is their data and `rates` the changes between two
+//! snapshots. `state` is the state of the screen and the key bindings; `view` draws it, `live` is the event loop. `text` is the output without
+//! a screen.
 
 mod live;
 mod model;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0)];
-    // `ms` comes before what it ends with.
+    // `ms` comes before its suffix `s`.
     let (number, scale) =
         units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale))).unwrap_or((text, 1.0));
     let seconds = number.trim().parse::<f64>().ok().map(|number| number * scale);

@@ -1,4 +1,4 @@
-//! What a process tells of its devices, as data.
+//! The devices of a process, as data.
 
 use crate::terminal::plain;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub(super) struct Device {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) driver: String,
-    /// Whether it is in use; the last numbers of one that is closed stay.
+    /// Whether it is open; a closed device keeps its last numbers.
     pub(super) open: bool,
     pub(super) pool: Pool,
     pub(super) caches: Vec<Cache>,
@@ -27,9 +27,9 @@ pub(super) struct Device {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Pool {
     pub(super) in_use_bytes: u64,
-    /// Free, and waiting for the next request.
+    /// Free and cached for the next request.
     pub(super) cached_bytes: u64,
-    /// Free as soon as submitted work has ended.
+    /// Free once submitted work has completed.
     pub(super) pending_bytes: u64,
     pub(super) unused_bytes: u64,
     pub(super) reserved_bytes: u64,
@@ -37,7 +37,7 @@ pub(super) struct Pool {
     pub(super) budget_bytes: u64,
     pub(super) live_buffers: u64,
     pub(super) requests: u64,
-    /// Requests that a block which was lent before served.
+    /// Requests served by a reused block.
     pub(super) reused: u64,
     pub(super) out_of_memory: u64,
 }
@@ -48,7 +48,7 @@ pub(super) struct Cache {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) entries: u64,
-    /// Where the cache weighs its entries.
+    /// Size, if the cache tracks it.
     pub(super) bytes: Option<u64>,
     pub(super) evictions: u64,
 }
@@ -63,14 +63,14 @@ pub(super) struct Kernel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Work {
     pub(super) launches: f64,
-    /// Launches whose time is known.
+    /// Launches with a known time.
     pub(super) timed: f64,
     pub(super) seconds: f64,
     pub(super) bytes: f64,
     pub(super) operations: f64,
 }
 
-/// The part of `kiln::metrics::Watch::to_json` that is shown.
+/// The displayed part of `kiln::metrics::Watch::to_json`.
 #[derive(Deserialize)]
 struct Document {
     metrics: Vec<Metric>,
@@ -85,12 +85,12 @@ struct Metric {
 #[derive(Deserialize)]
 struct Sample {
     labels: BTreeMap<String, String>,
-    /// `None` where the number is not finite.
+    /// `None` if the number is not finite.
     value: Option<f64>,
 }
 
 impl Snapshot {
-    /// Reads the JSON of `kiln::metrics`; `None` where the text is something else.
+    /// Parses the JSON of `kiln::metrics`; `None` for any other text.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let Document { metrics } = serde_json::from_str(text).ok()?;
         let info = metrics.iter().find(|metric| metric.name == "kiln_info")?.samples.first()?;
@@ -171,7 +171,7 @@ impl Pool {
         }
     }
 
-    /// Requests that reused a block, among all since the process began.
+    /// Returns the fraction of requests that reused a block, since the process began.
     pub(super) fn hit_rate(&self) -> Option<f64> {
         share(self.reused, self.requests)
     }
@@ -192,7 +192,7 @@ impl Cache {
         }
     }
 
-    /// Hits among all lookups since the process began.
+    /// Returns the fraction of lookups that hit, since the process began.
     pub(super) fn hit_rate(&self) -> Option<f64> {
         share(self.hits, self.hits.saturating_add(self.misses))
     }
@@ -224,25 +224,25 @@ impl Work {
         self.each(other, |a, b| a + b)
     }
 
-    /// What was done since `earlier`; all of it where the counters began anew meanwhile.
+    /// Returns the difference since `earlier`; everything if the counters were reset in between.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         if self.launches < earlier.launches { *self } else { self.each(earlier, |now, before| (now - before).max(0.0)) }
     }
 
-    /// Of the bytes or operations, how many a second of device time did; `None` where no time is known.
+    /// Returns bytes or operations per second of device time; `None` if no time is known.
     pub(super) fn per_second(&self, amount: f64) -> Option<f64> {
-        // Of those that were not timed, the amounts are in the sum as well.
+        // The amounts include untimed launches, so they are scaled down.
         let timed = amount * self.timed / self.launches;
         (self.seconds > 0.0 && self.launches > 0.0).then(|| timed / self.seconds)
     }
 
-    /// The mean time of a launch in seconds, where it is known.
+    /// Returns the mean time of a launch in seconds, if known.
     pub(super) fn mean_seconds(&self) -> Option<f64> {
         (self.timed > 0.0).then(|| self.seconds / self.timed)
     }
 }
 
-/// The share of `part` in `whole`, where there is a whole.
+/// Returns `part` as a fraction of `whole`; `None` if `whole` is 0.
 pub(super) fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -251,7 +251,7 @@ fn get(sample: &Sample, label: &str) -> String {
     plain(sample.labels.get(label).map_or("", String::as_str))
 }
 
-/// The item with this name, which is made where there is none.
+/// Returns the item with this name, inserting it if missing.
 fn entry<'a, T>(items: &'a mut Vec<T>, name: &str, of: fn(&T) -> &String, new: impl FnOnce(String) -> T) -> &'a mut T {
     let found = items.iter().position(|item| of(item) == name).unwrap_or(items.len());
     if found == items.len() {
@@ -268,7 +268,7 @@ pub(super) mod tests {
     use crate::terminal::Report as _;
     use proptest::prelude::*;
 
-    /// Two devices at work, as the library tells them.
+    /// Two active devices, in the library's JSON format.
     pub(crate) const TEXT: &str = include_str!("../../tests/fixtures/metrics.json");
 
     #[test]

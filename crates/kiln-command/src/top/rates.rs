@@ -1,14 +1,14 @@
-//! What happened between two snapshots.
+//! Rates between two snapshots.
 
 use super::model::{Cache, Device, Kernel, Snapshot, Work};
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// A snapshot with what happened since the one before.
+/// A snapshot with the rates since the previous one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
     pub(super) snapshot: Snapshot,
-    /// The time between the two; `None` before there are two, when all numbers are since the process began.
+    /// Time between the two; `None` for the first snapshot, whose numbers are since the process began.
     pub(super) elapsed: Option<Duration>,
     pub(super) devices: Vec<DeviceRates>,
     pub(super) kernels: Vec<KernelRates>,
@@ -17,11 +17,11 @@ pub(super) struct View {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct DeviceRates {
     pub(super) work: Work,
-    /// The share of the time that kernels ran.
+    /// Fraction of the time that kernels ran.
     pub(super) busy: Option<f64>,
     pub(super) launches_per_second: Option<f64>,
     pub(super) pool_requests_per_second: Option<f64>,
-    /// For each cache.
+    /// One for each cache.
     pub(super) lookups_per_second: Vec<Option<f64>>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct KernelRates {
     pub(super) launches_per_second: Option<f64>,
     /// Launches since the process began.
     pub(super) launches: f64,
-    /// The share in the time of all kernels of all devices.
+    /// Fraction of the time of all kernels of all devices.
     pub(super) share: Option<f64>,
     pub(super) mean_seconds: Option<f64>,
     pub(super) bytes_per_second: Option<f64>,
@@ -52,7 +52,7 @@ pub(super) enum Sort {
 impl Sort {
     const ALL: [Self; 5] = [Self::Time, Self::Launches, Self::Bytes, Self::Operations, Self::Name];
 
-    /// The next one, and after the last the first.
+    /// Returns the next one, cyclically.
     pub(super) fn next(self) -> Self {
         Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
@@ -69,7 +69,7 @@ impl Sort {
 }
 
 impl View {
-    /// What `now` tells, with rates against an earlier snapshot of the same process.
+    /// Computes the rates of `now` against an earlier snapshot of the same process.
     pub(super) fn new(now: Snapshot, before: Option<(&Snapshot, Duration)>) -> Self {
         let before = before.filter(|(earlier, elapsed)| earlier.pid == now.pid && !elapsed.is_zero());
         let (earlier, elapsed) = (before.map(|(earlier, _)| earlier), before.map(|(_, elapsed)| elapsed));
@@ -97,7 +97,7 @@ impl View {
         };
         kernels.sort_by(|a, b| {
             let by_key = key(b).total_cmp(&key(a));
-            // Of those that rest, the ones that worked most come first.
+            // Idle kernels are sorted by their total number of launches.
             let by_past = || if sort == Sort::Name { Ordering::Equal } else { b.launches.total_cmp(&a.launches) };
             by_key.then_with(by_past).then_with(|| (&a.name, &a.device).cmp(&(&b.name, &b.device)))
         });
@@ -105,7 +105,7 @@ impl View {
     }
 }
 
-/// Each kernel with what it did since the earlier snapshot.
+/// Returns each kernel with its work since the earlier snapshot.
 fn works<'a>(device: &'a Device, earlier: Option<&'a Device>) -> impl Iterator<Item = (&'a Kernel, Work)> {
     device.kernels.iter().map(move |kernel| {
         let known = earlier.and_then(|device| device.kernels.iter().find(|known| known.name == kernel.name));
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!((a.mean_seconds, a.bytes_per_second), (Some(0.025), Some(4e7)));
     }
 
-    /// Another process, or the same one from the beginning, has no earlier numbers.
+    /// Another process, or a restarted one, has no earlier numbers.
     #[test]
     fn a_process_that_began_anew_has_no_negative_rates() {
         let before = snapshot("1", vec![kernel("a", 10.0, 1.0)], 50);

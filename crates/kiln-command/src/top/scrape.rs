@@ -1,4 +1,4 @@
-//! Asks a process for its metrics.
+//! Requests the metrics of a process.
 
 use super::model::Snapshot;
 use crate::timed_stream::TimedStream;
@@ -7,13 +7,13 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long a process may take to answer.
+/// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// More than a process of Kiln ever tells.
+/// Maximum size of an answer, more than Kiln ever sends.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// A source of metrics as one writes it: `HOST:PORT`, a port, what the program printed, `http://HOST:PORT/metrics`, or `file:PATH`.
+/// Parses a source of metrics: `HOST:PORT`, a port, the printed URL `http://HOST:PORT/metrics`, or `file:PATH`.
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
     if text.strip_prefix("file:").is_some_and(|path| !path.is_empty()) {
         return Ok(text.to_string());
@@ -29,7 +29,7 @@ pub(super) fn parse_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// The metrics at this address, or in this file, now.
+/// Returns the current metrics at this address or in this file.
 pub(super) fn scrape(address: &str) -> Result<Snapshot, String> {
     let found = match address.strip_prefix("file:") {
         Some(path) => File::open(path).and_then(read_all),
@@ -68,7 +68,7 @@ fn read_all(source: impl Read) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// The body of an answer, where it is one and is whole.
+/// Returns the body of a complete HTTP answer.
 fn body(answer: &str) -> Result<&str, String> {
     let Some((head, body)) = answer.split_once("\r\n\r\n").filter(|(head, _)| head.starts_with("HTTP/1.")) else {
         return Err("expected an answer over HTTP, found something else".to_string());
@@ -82,7 +82,7 @@ fn body(answer: &str) -> Result<&str, String> {
     let length = lines.filter_map(|line| line.split_once(':')).find(|(name, _)| is_length(name));
     let length = length.and_then(|(_, value)| value.trim().parse::<usize>().ok());
     match length {
-        // Bytes that are no text became longer; those of Kiln are.
+        // Lossy decoding can only lengthen the body; Kiln's answers are valid UTF-8.
         Some(length) if body.len() < length => Err(format!("expected {length} bytes, found {}", body.len())),
         _ => Ok(body),
     }

@@ -1,14 +1,14 @@
-//! What the screen shows, and what keys do to it.
+//! The state of the screen, and the key bindings.
 
 use super::model::Snapshot;
 use super::rates::{Sort, View};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::Duration;
 
-/// The times between two questions that `+` and `-` go through.
+/// Polling intervals that `+` and `-` step through.
 const INTERVALS_MS: [u64; 7] = [100, 250, 500, 1000, 2000, 5000, 10_000];
 
-/// How far a page goes.
+/// Lines per page.
 const PAGE: usize = 10;
 
 #[derive(Clone, Debug)]
@@ -16,17 +16,17 @@ pub(super) struct State {
     pub(super) address: String,
     pub(super) interval: Duration,
     pub(super) view: View,
-    /// Why the last question had no answer.
+    /// Why the last request failed.
     pub(super) lost: Option<String>,
     pub(super) pane: Pane,
-    /// For each pane, the first line that is seen. The screen limits it to what there is.
+    /// First visible line of each pane, which drawing limits to the available lines.
     pub(super) scroll: [usize; Pane::ALL.len()],
     pub(super) sort: Sort,
     pub(super) is_paused: bool,
     pub(super) is_help: bool,
 }
 
-/// A part of the screen, in the order of their places.
+/// A pane of the screen, in display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
     Devices,
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Takes an answer, which came `elapsed` after the last one that was not lost.
+    /// Stores an answer, which arrived `elapsed` after the last successful one.
     pub(super) fn take(&mut self, answer: Result<Snapshot, String>, elapsed: Duration) {
         match answer {
             Ok(snapshot) => {
@@ -106,7 +106,7 @@ impl State {
         Flow::Continue
     }
 
-    /// Takes back what was scrolled beyond the end, so that the way back begins there.
+    /// Clamps scroll positions to the end, so that scrolling back starts there.
     pub(super) fn limit(&mut self, limits: [usize; Pane::ALL.len()]) {
         for (line, limit) in self.scroll.iter_mut().zip(limits) {
             *line = (*line).min(limit);

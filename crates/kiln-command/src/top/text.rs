@@ -1,4 +1,4 @@
-//! A snapshot without a screen.
+//! A snapshot as plain text.
 
 use super::model::{Cache, Device, Snapshot};
 use super::rates::{KernelRates, Sort, View};
@@ -37,7 +37,7 @@ impl Report for Page {
     }
 }
 
-/// A table below its title; nothing where it has no rows.
+/// Formats a table below its title; an empty string if it has no rows.
 fn section(title: &str, columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut rows = rows.peekable();
     if rows.peek().is_none() { String::new() } else { format!("\n{title}\n{}", terminal::table_of(columns, rows)) }

@@ -1,18 +1,18 @@
-//! Numbers as people read them in a narrow column.
+//! Formats numbers for narrow columns.
 
 use crate::terminal::{self, digits, scale};
 
-/// `812`, `1.23 k`, `45.6 M`.
+/// Formats a count: `812`, `1.23 k`, `45.6 M`.
 pub(super) fn count(number: f64) -> String {
     scaled(number, 1000.0, &["", " k", " M", " G", " T", " P", " E"])
 }
 
-/// `812 B`, `1.23 KiB`, `45.6 MiB`.
+/// Formats bytes: `812 B`, `1.23 KiB`, `45.6 MiB`.
 pub(super) fn bytes(number: u64) -> String {
     scaled(number as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
 }
 
-/// Bytes or operations a second, in billions: `0.012`, `1.23`, `123`.
+/// Formats bytes or operations per second, in billions: `0.012`, `1.23`, `123`.
 pub(super) fn billions(number: Option<f64>) -> String {
     number.map_or_else(unknown, |number| match number / 1e9 {
         small if small < 0.1 => format!("{small:.3}"),
@@ -20,32 +20,32 @@ pub(super) fn billions(number: Option<f64>) -> String {
     })
 }
 
-/// `0.0 %`, `99.1 %`, `100 %`.
+/// Formats a fraction: `0.0 %`, `99.1 %`, `100 %`.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(unknown, |share| match 100.0 * share {
-        // Of a share below the whole, no rounding makes the whole.
+        // A fraction below 1 is never rounded to 100 %.
         almost if (99.95..100.0).contains(&almost) => "99.9 %".to_string(),
         whole if whole >= 100.0 => format!("{whole:.0} %"),
         part => format!("{part:.1} %"),
     })
 }
 
-/// `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
+/// Formats a time: `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
 pub(super) fn seconds(time: Option<f64>) -> String {
     time.map_or_else(unknown, terminal::seconds)
 }
 
-/// A rate, or that there is none yet.
+/// Formats a rate, or a placeholder if it is unknown.
 pub(super) fn rate(number: Option<f64>) -> String {
     number.map_or_else(unknown, |number| format!("{}/s", count(number)))
 }
 
-/// What stands for a number that is not known.
+/// Returns the placeholder for an unknown number.
 pub(super) fn unknown() -> String {
     "-".to_string()
 }
 
-/// At most so many characters, with a sign that some are missing.
+/// Truncates a text to this many characters, with an ellipsis.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_string();

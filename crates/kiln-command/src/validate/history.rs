@@ -1,4 +1,4 @@
-//! Earlier runs: one line of JSON for each, in a file that only grows.
+//! Earlier runs: one line of JSON for each, in an append-only file.
 
 use crate::Fallible;
 use kiln_validate::Report;
@@ -9,9 +9,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Runs that a trend looks back on.
+/// Number of earlier runs that a trend is based on.
 const LOOK_BACK: usize = 10;
-/// A ratio that moved by less than this share is none.
+/// Minimum relative change of a ratio that counts as a trend.
 const SMALLEST_TREND: f64 = 0.1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,13 +26,13 @@ pub(super) struct Line {
 pub(super) struct Trend {
     pub(super) id: String,
     pub(super) device: String,
-    /// The median of the earlier runs.
+    /// Median of the earlier runs.
     pub(super) before: f64,
     pub(super) now: f64,
     pub(super) runs: usize,
 }
 
-/// The runs that a file has; none where there is no file yet.
+/// Reads the runs in a file; none if it does not exist yet.
 pub(super) fn read(path: &Path) -> Fallible<Vec<Line>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -54,7 +54,7 @@ pub(super) fn append(path: &Path, report: &Report) -> Fallible<()> {
     Ok(written.map_err(|error| format!("cannot write the history {}: {error}", path.display()))?)
 }
 
-/// The claims that moved against the median of the last runs of the same kind.
+/// Returns the claims that moved against the median of the last runs of the same kind.
 pub(super) fn trends(known: &[Line], report: &Report) -> Vec<Trend> {
     let alike: Vec<&Line> = known.iter().rev().filter(|line| line.quick == report.quick).take(LOOK_BACK).collect();
     let of_claim = |id: &str, device: &str| {
@@ -65,7 +65,7 @@ pub(super) fn trends(known: &[Line], report: &Report) -> Vec<Trend> {
     let trend = |claim: &kiln_validate::report::Outcome| {
         let (now, earlier) = (claim.ratio?, of_claim(&claim.id, &claim.device));
         let before = median(earlier.iter().copied());
-        // Of none it is NaN, which nothing is far from.
+        // NaN without earlier runs; the comparison is then false.
         let moved = (now / before - 1.0).abs() >= SMALLEST_TREND;
         let (id, device) = (claim.id.clone(), claim.device.clone());
         moved.then_some(Trend { id, device, before, now, runs: earlier.len() })

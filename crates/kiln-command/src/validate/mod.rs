@@ -1,7 +1,7 @@
-//! `kiln validate`: the claims of Kiln, shown on this machine or not.
+//! `kiln validate`: verifies the performance claims of Kiln on this machine.
 //!
-//! The claims and the harness are those of the `kiln-validate` crate. `progress` tells how far it is, `text` is the score card,
-//! `html` the report with plots, `history` what earlier runs found.
+//! The claims and the harness are those of the `kiln-validate` crate. `progress` prints the progress, `text` the score card,
+//! `html` the report with plots, `history` compares with earlier runs.
 
 mod history;
 mod html;
@@ -102,7 +102,7 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     let options = options(args)?;
     let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
     let history = args.history.as_deref().map(history::read).transpose()?;
-    // A place that cannot be written is told before minutes are spent.
+    // An unwritable path is reported before minutes are spent.
     args.report.as_deref().map(NewFile::create).transpose()?;
     args.write_baseline.as_deref().map(NewFile::create).transpose()?;
     let devices = devices(args.device.as_deref())?;
@@ -120,7 +120,7 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     }
     if let Some(path) = &args.report {
         terminal::write_file(path, &html::page(&found, cfg!(debug_assertions)))?;
-        // Beside the score card: where standard error is closed, nobody wants to hear it.
+        // Separate from the score card; a closed standard error is not an error.
         let _ = writeln!(io::stderr(), "the report with plots is in {}", path.display());
     }
     if let Some(path) = &args.write_baseline {
@@ -132,7 +132,7 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     Ok(status(&found, args.fail_on))
 }
 
-/// What is told: the report, what became worse, and what moved.
+/// The output: the report, its regressions, and its trends.
 #[derive(Serialize)]
 struct Found<'a> {
     #[serde(flatten)]
@@ -161,7 +161,7 @@ fn options(args: &Args) -> Fallible<Options> {
             format!("`--only` expected the name of a claim, found `{}`; {near}", terminal::plain(&unknown.0))
         })?;
     }
-    // Another order of turns each time.
+    // Another arm order each time.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
     options = options.seed(now);
     // Claims about fresh processes start this program.
@@ -171,7 +171,7 @@ fn options(args: &Args) -> Fallible<Options> {
     })
 }
 
-/// The devices that are validated. Without a name it is the default one, as other commands have it.
+/// Opens the devices to validate; the default device if no name is given.
 fn devices(name: Option<&str>) -> Fallible<Vec<Device>> {
     match name {
         Some("all") => {

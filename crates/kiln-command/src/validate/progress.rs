@@ -1,4 +1,4 @@
-//! How far a validation is: a bar on a terminal, a line for each claim elsewhere. Both on standard error.
+//! Progress of a validation: a bar on a terminal, a line for each claim elsewhere. Both on standard error.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kiln_validate::Progress;
@@ -36,7 +36,7 @@ impl Teller {
                 bar.set_position(done as u64);
                 bar.set_message(message);
             }
-            // Where standard error is closed, nobody wants to hear it.
+            // A closed standard error is not an error.
             None => _ = writeln!(io::stderr(), "{} of {steps}: {message}", done + 1),
         }
     }
@@ -50,7 +50,7 @@ impl Drop for Teller {
     }
 }
 
-/// What the steps that are done let expect of those to come; nothing before there are a few of them.
+/// Formats the estimated remaining time; empty for the first few steps.
 fn left(passed: Duration, done: usize, steps: usize) -> String {
     if done < 3 {
         return String::new();

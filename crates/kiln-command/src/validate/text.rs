@@ -1,4 +1,4 @@
-//! The score card for a terminal. Written with colours; `anstream` takes them out where nobody can see them.
+//! The score card for a terminal. Written with colours, which `anstream` removes if unsupported.
 
 use super::Found;
 use super::history::Trend;
@@ -51,7 +51,7 @@ noise: {}; equal work lies {spread:.1} % apart, at worst {worst:.2} times as lon
 
 const HEAD: [&str; 6] = ["claim", "ratio", "target", "value", "spread", "against"];
 
-/// A line for each claim, and its reason below it.
+/// Formats a line for each claim, with its reason below it.
 fn card(claims: &[&Outcome]) -> String {
     let row = |claim: &&Outcome| {
         vec![

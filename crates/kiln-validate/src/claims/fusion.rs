@@ -1,4 +1,4 @@
-//! What fusion saves: launches, bytes and time.
+//! Savings by fusion: launches, bytes and time.
 
 use crate::claim::{Context, Evidence, counts, output};
 use crate::report::{Check, Fusion};
@@ -46,17 +46,17 @@ pub(super) fn bytes(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     Ok(Evidence::counted(ratio, (fused.bytes as f64 / 1e6, "MB"), vec![fused.output, apart.output]))
 }
 
-/// What one form of the chain costs.
+/// Cost of one form of the chain.
 struct Cost {
-    /// As explained before it runs.
+    /// Launches according to `explain`, before the run.
     launches: u64,
     bytes: u64,
-    /// Kernels that the device counted when it ran.
+    /// Kernels that the device counted during the run.
     ran: u64,
     output: Check,
 }
 
-/// The chain fused, and its ops one by one.
+/// Measures the fused chain and its ops one by one.
 fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
     let work = chain(context);
     let inputs = work.inputs(100);
@@ -67,7 +67,7 @@ fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
     Ok([fused, apart])
 }
 
-/// Computes tensors one after the other, each of which may need those before it. The last one is the result.
+/// Computes tensors in order, each of which may depend on earlier ones. The last one is the result.
 fn cost(
     device: &Device,
     name: &str,
@@ -102,7 +102,7 @@ fn ran(fused: &Cost, apart: &Cost) -> String {
     format!("fused: {}; one by one: {}", text(fused), text(apart))
 }
 
-/// The ops of [`Op::Chain8`], none of which is computed yet.
+/// Builds the ops of [`Op::Chain8`] without computing them.
 fn steps(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
     let [a, b] = inputs else { unreachable!("the chain has two inputs") };
     let product = a.mul(b)?;
@@ -120,7 +120,7 @@ fn tensors(inputs: &Inputs, device: &Device) -> KilnResult<Vec<Tensor>> {
     inputs.iter().map(|input| Tensor::from_slice(input, input.len(), device)).collect()
 }
 
-/// The chain, where each op is computed before the next one is recorded.
+/// Runs the chain, computing each op before the next one is recorded.
 fn one_by_one(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
     let mut last = Vec::new();
     for step in steps(inputs)? {

@@ -1,4 +1,4 @@
-//! Branches of a graph that do not need each other.
+//! Independent branches of a graph.
 
 use crate::claim::{Context, Evidence};
 use crate::subject::{Computation, Inputs, Referee, Subject};
@@ -10,9 +10,9 @@ use kiln::{Device, DeviceKind};
 use kiln_bench::Fault;
 
 const BRANCHES: usize = 4;
-/// Numbers of a branch.
+/// Elements per branch.
 const ELEMENTS: usize = 512;
-/// How often each of them is changed.
+/// Updates per element.
 const ROUNDS: u32 = 200;
 
 const SOURCE: &str = "
@@ -36,7 +36,7 @@ pub(super) fn parallel(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")))
 }
 
-/// Numbers that move a little towards a half, many times: what comes out still tells what went in.
+/// Elements that converge slowly towards 0.5, so that the output still depends on the input.
 struct Moved;
 
 impl Referee for Moved {
@@ -56,7 +56,7 @@ impl Referee for Moved {
     }
 }
 
-/// The branches as one graph, free of each other or each behind the one before.
+/// Builds the branches as one graph, independent or each after the previous one.
 fn branches(device: &Device, at_once: bool) -> impl Subject {
     let prepare = move |set: &Inputs, device: &Device| -> Result<(GraphPlan, Vec<TypedBuffer<f32>>), Fault> {
         let (mut graph, mut outputs) = (Graph::new(), Vec::new());
@@ -96,7 +96,7 @@ fn branch(
     let uses = [(x.as_bytes(), BufferUse::Read), (out.as_bytes(), BufferUse::Write)];
     graph.host(format!("branch{number}"), uses, |[x, out]| {
         let x = x.clone().typed::<f32>()?.read()?;
-        // Each number by itself: the compiler leaves the rounds as they are.
+        // `black_box` on each value keeps the compiler from simplifying the rounds.
         let moved = |x: &f32| (0..ROUNDS).fold(*x, |x, _| std::hint::black_box(x * 0.999 + 0.0005));
         out.clone().typed::<f32>()?.write(&x.iter().map(moved).collect::<Vec<f32>>())
     })

@@ -1,4 +1,4 @@
-//! Kernels: in memory, on disk, compiled; and the commands that launch them.
+//! Kernels from memory, from disk and from the compiler, and the commands that launch them.
 
 use super::reopen::cpu_options;
 use crate::claim::{Context, Evidence, counts};
@@ -15,10 +15,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-/// How many numbers a kernel works on.
+/// Number of elements that a kernel processes.
 const ELEMENTS: usize = 64;
 
-/// `x` times a factor, and a number that makes the kernel a new one.
+/// Returns a kernel that scales `x` by a factor. `number` makes the source unique.
 fn source(factor: f32, number: u64) -> KernelSource {
     let text = format!(
         "@group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -32,7 +32,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
     KernelSource::wgsl(text).named("validate_scale")
 }
 
-/// Where a kernel comes from.
+/// The source of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
     Memory,
@@ -40,8 +40,8 @@ pub(super) enum From {
     Compiler,
 }
 
-/// Asks for a kernel that was never seen, is on disk only, or is in memory, and counts the requests. The numbers of new kernels count up in
-/// `number`, so that none comes twice in a claim.
+/// Requests a kernel that is new, on disk only, or in memory, and counts the requests. New kernels take increasing numbers from `number`, so
+/// that none repeats within a claim.
 fn requests(device: &Device, from: From, number: &Rc<Cell<u64>>, asked: &Rc<Cell<u64>>) -> impl Subject {
     let (number, asked) = (Rc::clone(number), Rc::clone(asked));
     let prepare = |set: &Inputs, device: &Device| -> Result<(KernelSource, Vec<f32>), Fault> {
@@ -65,7 +65,7 @@ fn requests(device: &Device, from: From, number: &Rc<Cell<u64>>, asked: &Rc<Cell
         let (x, mut out) = (device.buffer_from(x)?, device.buffer_of::<f32>(ELEMENTS + 1)?);
         kernel.launch().bind("x", &x).bind("out", &mut out).grid(Grid::workgroups([1, 1, 1])).submit()?;
         let mut output = out.read()?;
-        // The number of another kernel stays, as an element too many, and is judged as wrong.
+        // A different number means that another kernel ran. It stays as an extra element, which the referee rejects.
         if output.last() == Some(&(*number as f32)) {
             output.pop();
         }
@@ -73,9 +73,9 @@ fn requests(device: &Device, from: From, number: &Rc<Cell<u64>>, asked: &Rc<Cell
     })
 }
 
-/// A factor, and what it scales.
+/// Scales inputs by a factor.
 struct Scaled {
-    /// Whether every input has a factor, and so a kernel, of its own.
+    /// Whether every input has its own factor, and so its own kernel.
     is_varied: bool,
 }
 
@@ -97,9 +97,9 @@ impl Referee for Scaled {
     }
 }
 
-/// A kernel in memory or on disk, against compiling one.
+/// Compares a kernel from memory or from disk with compiling one.
 pub(super) fn against_compiling(context: &mut Context<'_>, from: From) -> Result<Evidence, Fault> {
-    // Numbers that no process before had: drivers keep code too. Below what an `f32` counts exactly.
+    // Numbers that no earlier process used, because drivers cache code too. Below 2^24, which `f32` represents exactly.
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let (dir, number) = (tempfile::tempdir()?, Rc::new(Cell::new(since % (1 << 23))));
     let device = context.device;
@@ -107,7 +107,7 @@ pub(super) fn against_compiling(context: &mut Context<'_>, from: From) -> Result
         Some(options) => Device::cpu_with(options.kernels(kernels)),
         None => Device::by_name_with(&device.info().id, kernels),
     };
-    // A device for each arm, so that what one counts is that of the arm; the one that compiles keeps nothing.
+    // One device per arm keeps their counters apart. The compiling device has no disk tier.
     let own = open(KernelCacheOptions::new().disk(DiskTier::new(dir.path())))?;
     let other = open(KernelCacheOptions::new().without_disk())?;
     let (asked, compiles) = (Rc::default(), Rc::default());
@@ -121,13 +121,13 @@ pub(super) fn against_compiling(context: &mut Context<'_>, from: From) -> Result
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")).with(check))
 }
 
-/// A hit is counted as what it is, and compiles nothing.
+/// Checks that hits are counted as hits and compile nothing.
 fn counted(from: From, asked: u64, compiles: u64, own: &KernelCacheStatistics, other: &KernelCacheStatistics) -> Check {
     let (hits, name) = match from {
         From::Disk => (own.disk_hits, "disk hits"),
         _ => (own.memory_hits, "memory hits"),
     };
-    // Each set of inputs is compiled once when it is loaded.
+    // Loading compiles each set of inputs once: 2 timed sets, and 3 audits of at most 33 sets.
     let passed = hits >= asked && other.compiles >= compiles && own.compiles <= 2 + 3 * 33;
     let detail = format!(
         "{asked} requests: {hits} {name}, {} compiles to load inputs; {compiles} requests for new kernels: {} compiles",
@@ -156,7 +156,7 @@ pub(super) fn commands(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")))
 }
 
-/// Gets a command list, fills it, and runs it or keeps it.
+/// Records a command list, then submits or keeps it.
 fn recording(device: &Device, runs: bool) -> Result<impl Subject, Fault> {
     let mut out = device.buffer_of::<f32>(ELEMENTS + 1)?;
     let written = out.clone();
@@ -176,7 +176,7 @@ fn recording(device: &Device, runs: bool) -> Result<impl Subject, Fault> {
     let prepare =
         |set: &Inputs, device: &Device| Ok((device.kernel(source(set[0][0], 0))?, device.buffer_from(&set[1])?));
     Ok(Computation::new(device, prepare, record, move |_, commands, device| {
-        // What was recorded is shown by running it.
+        // Submits the recorded commands, so that their output can be checked.
         if let Some(commands) = commands.take() {
             device.submit(commands)?;
         }

@@ -1,4 +1,4 @@
-//! Memory: written in place or through staging, and bounded while sizes change.
+//! Memory: direct and staged writes, and bounded usage while sizes change.
 
 use super::reopen::reopen;
 use crate::claim::{Context, Evidence, counts, output};
@@ -10,7 +10,7 @@ use kiln::buffer::Buffer;
 use kiln::device::HostAccess;
 use kiln_bench::{Fault, Number, Op};
 
-/// Numbers that are written.
+/// Elements per write.
 const ELEMENTS: usize = 1 << 20;
 
 pub(super) fn unified(context: &mut Context<'_>) -> Result<Evidence, Fault> {
@@ -26,7 +26,7 @@ pub(super) fn unified(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     Ok(Evidence::faster(measured, |s| (4.0 * ELEMENTS as f64 / s / 1e9, "GB/s")))
 }
 
-/// Numbers that come back as they were written.
+/// Elements that must read back as written.
 struct Numbers;
 
 impl Referee for Numbers {
@@ -50,7 +50,7 @@ fn writing(device: &Device) -> Result<impl Subject, Fault> {
     Ok(Computation::new(device, |set, _| Ok(set[0].clone()), write, move |_, (), _| Ok(written.read()?)))
 }
 
-/// Steps of the work whose sizes change.
+/// Steps of the workload with changing sizes.
 const STEPS: usize = 120;
 
 pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
@@ -66,7 +66,7 @@ pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let mut wrong: Option<String> = None;
     let held: Vec<Buffer> = vec![device.buffer(1 << 16)?];
     for step in 0..STEPS {
-        // Sizes come and go in no order, and none is new in the second half.
+        // Sizes vary without an order, and the second half repeats those of the first.
         let batch = 1 + (step % (STEPS / 2)) * 37 % 61;
         let work = WorkReferee { op: Op::Mlp { batch, width: 64 }, number: Number::F32 };
         let mut mlp = Computation::of_work(work, &device);

@@ -1,4 +1,4 @@
-//! Every claim of Kiln, in one table. What a claim measures is in the file of its subject.
+//! The table of all claims. The measuring code is in the file of each subject.
 
 mod fusion;
 mod graphs;
@@ -14,12 +14,12 @@ mod throughput;
 use crate::claim::{Claim, Targets};
 use kiln_bench::Op;
 
-/// All claims, in the order in which they run.
+/// Returns all claims, in run order.
 pub fn claims() -> &'static [Claim] {
     &CLAIMS
 }
 
-/// The claim about square products of one size.
+/// A claim about square matmuls of one size.
 macro_rules! product {
     ($n:literal, $measures:literal, $in_quick:literal) => {
         Claim {

@@ -1,4 +1,4 @@
-//! Plans: made once, found again.
+//! Plan cache: new plans compared with cached ones.
 
 use crate::claim::{Context, Evidence, counts};
 use crate::subject::{Computation, Inputs, Referee, Subject};
@@ -8,12 +8,12 @@ use kiln_bench::Fault;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Elements of which a run uses the first ones.
+/// Elements of an input, of which a run uses a prefix.
 const ELEMENTS: usize = 4096;
 
 pub(super) fn hit(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let before = context.device.plan_cache_stats();
-    // As many elements as the new shapes have in the mean, and as many axes.
+    // The same rank as the new shapes, and their mean number of elements.
     let (asked, runs) = (Rc::default(), Rc::default());
     let known = planned(context.device, Some([5, 4, 5, 4]), &asked);
     let new = planned(context.device, None, &runs);
@@ -21,13 +21,13 @@ pub(super) fn hit(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let after = context.device.plan_cache_stats();
     let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
     let made = runs.get();
-    // The known shape is planned at most once, and once for each place of a set in its buffer.
+    // The known shape is planned at most once for itself and once for each offset of a set in its buffer.
     let passed = misses >= made && hits + 8 >= asked.get();
     let check = counts(passed, format!("{made} shapes were new: {misses} plans were made, {hits} found"));
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")).with(check))
 }
 
-/// Four ops on the first elements of an input.
+/// Four ops on a prefix of an input.
 struct Roots;
 
 impl Referee for Roots {
@@ -46,8 +46,8 @@ impl Referee for Roots {
     }
 }
 
-/// The ops in a shape that is always the same, or in one that no run before had.
-/// `runs` counts them.
+/// Runs the ops on a fixed shape, or on a shape that no earlier run had.
+/// `runs` counts the runs.
 fn planned(device: &Device, shape: Option<[usize; 4]>, runs: &Rc<Cell<u64>>) -> impl Subject {
     let runs = Rc::clone(runs);
     let prepare = |inputs: &Inputs, device: &Device| Tensor::from_slice(&inputs[0], ELEMENTS, device);
@@ -61,10 +61,10 @@ fn planned(device: &Device, shape: Option<[usize; 4]>, runs: &Rc<Cell<u64>>) -> 
     })
 }
 
-/// A shape of four axes, or with more of length one in front, that differs for each number.
+/// Returns a unique shape of four axes for each number, with leading axes of length one if needed.
 fn new_shape(number: usize) -> Vec<usize> {
     let (a, b, c, d) = (1 + number % 8, 1 + number / 8 % 8, 1 + number / 64 % 8, 1 + number / 512 % 8);
-    // Ones in front tell shapes apart when lengths come again.
+    // Leading ones keep shapes unique after the lengths repeat.
     let mut shape = vec![1; number / 4096];
     shape.extend([a, b, c, d]);
     shape

@@ -1,4 +1,4 @@
-//! What a pool saves.
+//! Savings by the buffer pool.
 
 use super::reopen::reopen;
 use crate::claim::{Context, Evidence, counts, output};
@@ -9,10 +9,10 @@ use kiln::buffer::Buffer;
 use kiln::device::HostAccess;
 use kiln_bench::Fault;
 
-/// Buffers that are held at once.
+/// Number of buffers held at once.
 const BUFFERS: usize = 16;
 
-/// Requests to the pool, against the same with pooling turned off.
+/// Compares pooled requests with the same requests without pooling.
 pub(super) fn against_driver(context: &mut Context<'_>, sizes: Sizes) -> Result<Evidence, Fault> {
     let (pooled, direct) =
         (reopen(context.device, true, HostAccess::Auto)?, reopen(context.device, false, HostAccess::Auto)?);
@@ -52,19 +52,19 @@ pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     Ok(Evidence::counted(ratio, (found.allocation_reduction_percent, "% fewer"), vec![output, asked]))
 }
 
-/// Sizes of buffers, in units of 256 bytes.
+/// Buffer sizes, in units of 256 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sizes {
     One,
-    /// The same mixed sizes, each time in another order: a pool has seen all of them.
+    /// The same mixed sizes in another order each time, so that the pool has seen all of them.
     Shuffled,
-    /// Mixed sizes, each time others.
+    /// New mixed sizes each time.
     Any,
 }
 
 impl Referee for Sizes {
     fn inputs(&self, seed: u64) -> Inputs {
-        // From 256 B to 1 MiB, the small ones more often.
+        // From 256 B to 1 MiB, small sizes more often.
         let mixed = |number: f32| (2f32.powf(6.0 * (number + 1.0))).floor().max(1.0);
         let drawn = |seed: u64| kiln_bench::uniform(3000 + seed, BUFFERS);
         vec![match self {
@@ -84,7 +84,7 @@ impl Referee for Sizes {
     }
 }
 
-/// Takes buffers, all of which are held before the first goes back.
+/// Allocates buffers, all of which are held before the first is released.
 fn requests(device: &Device) -> impl Subject {
     let take = |sizes: &Vec<u64>, last: Option<Vec<Buffer>>, device: &Device| {
         let mut buffers = last.unwrap_or_default();
@@ -98,7 +98,7 @@ fn requests(device: &Device) -> impl Subject {
     Computation::new(device, prepare, take, |_, buffers, _| marks(buffers))
 }
 
-/// What each buffer says of itself: its size at its beginning, its place at its end, all written before the first is read.
+/// Writes each buffer's size at its start and its index at its end, then reads all of them, which detects aliasing.
 fn marks(buffers: &[Buffer]) -> Result<Vec<f32>, Fault> {
     for (place, buffer) in buffers.iter().enumerate() {
         let bytes = buffer.bytes();

@@ -1,4 +1,4 @@
-//! Products of matrices against a library.
+//! Matmul compared with a library.
 
 use crate::claim::{Context, Evidence};
 use crate::report::MatmulPoint;
@@ -7,7 +7,7 @@ use crate::trial::Arm;
 use gemm_common::Parallelism;
 use kiln_bench::{Fault, Number, Op};
 
-/// The library, which is built into this program with the vector instructions that it finds at run time.
+/// The library, built into this program. It selects SIMD instructions at run time.
 pub(super) const LIBRARY: &str = "gemm 0.19";
 
 pub(super) fn square(context: &mut Context<'_>, n: usize) -> Result<Evidence, Fault> {
@@ -28,7 +28,7 @@ pub(super) fn square(context: &mut Context<'_>, n: usize) -> Result<Evidence, Fa
     Ok(Evidence::faster(measured, |s| (op.flops() / s / 1e9, "GFLOP/s")))
 }
 
-/// A product of square matrices into memory that is there already.
+/// A matmul of square matrices into preallocated memory.
 struct Library {
     n: usize,
     threads: usize,
@@ -50,10 +50,10 @@ impl Subject for Library {
             return Err(format!("expected matrices of {n} x {n}, found {} and {} elements", a.len(), b.len()).into());
         }
         #[expect(unsafe_code, reason = "the library takes pointers and strides")]
-        // SAFETY: all three matrices have n rows of n elements, one row behind the other; only the result is written.
+        // SAFETY: all three matrices have n contiguous rows of n elements; only the result is written.
         unsafe {
             let (to, a, b) = (self.result.as_mut_ptr(), a.as_ptr(), b.as_ptr());
-            // As `gemm::gemm` calls it: the kernel wants columns, and (ab)ᵀ = bᵀaᵀ.
+            // As `gemm::gemm` calls it: the kernel expects column-major data, and (ab)ᵀ = bᵀaᵀ.
             let gemm = gemm_f32::gemm::f32::get_gemm_fn();
             gemm(n, n, n, to, step, 1, false, b, step, 1, a, step, 1, 0.0, 1.0, false, false, false, threads);
         }

@@ -1,4 +1,4 @@
-//! A device once more, with other settings.
+//! Reopens a device with other settings.
 
 use kiln::Device;
 use kiln::device::CpuOptions;
@@ -6,13 +6,13 @@ use kiln::device::HostAccess;
 use kiln::pool::{PoolConfig, PoolOptions};
 use kiln_bench::Fault;
 
-/// The options of the CPU device with as many threads and the same vector instructions; `None` for a GPU.
+/// Returns the options of the CPU device with the same threads and SIMD level; `None` for a GPU.
 pub(super) fn cpu_options(device: &Device) -> Option<CpuOptions> {
     let threads = device.info().limits.threads.unwrap_or(1) as usize;
     Some(CpuOptions::new().threads(threads).simd(device.simd_level()?))
 }
 
-/// The same device, opened anew with a pool of its own.
+/// Opens the same device again with its own pool.
 pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Result<Device, Fault> {
     let pool = PoolOptions::new().config(PoolConfig { pooling, ..PoolConfig::default() });
     if let Some(options) = cpu_options(device) {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
     use kiln::device::SimdLevel;
 
-    /// What `KILN_SIMD` says holds for every arm of a claim.
+    /// `KILN_SIMD` applies to every arm of a claim.
     #[test]
     fn the_same_device_has_the_same_threads_and_vector_instructions() {
         for level in [SimdLevel::Scalar, SimdLevel::detect()] {

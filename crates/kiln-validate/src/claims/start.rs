@@ -1,4 +1,4 @@
-//! From nothing to a result: fresh processes.
+//! Time to the first result in a fresh process.
 
 use crate::claim::{Context, Evidence};
 use crate::subject::{Inputs, Referee, Subject};
@@ -20,7 +20,7 @@ pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let (kept, fresh) = if is_cpu { (Kernels::None, Kernels::None) } else { (Kernels::Kept, Kernels::Fresh) };
     let own = Process::new(program, Some(id.clone()), kept)?;
     let other = Process::new(program, (!is_cpu).then_some(id), fresh)?;
-    // A start is a sample of its own.
+    // One start per sample.
     let effort = Effort { sample: Duration::ZERO, ..context.effort };
     let names = if is_cpu { ["first result", "empty process"] } else { ["with kernels", "without kernels"] };
     let mut arms = [Arm::new(names[0], own), Arm::new(names[1], other)];
@@ -30,7 +30,7 @@ pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     Ok(Evidence::faster(measured?, |s| (s * 1e3, "ms")))
 }
 
-/// The sum of two whole numbers.
+/// The sum of two integers.
 struct Sum;
 
 impl Referee for Sum {
@@ -44,26 +44,26 @@ impl Referee for Sum {
     }
 }
 
-/// What a process tells.
+/// Output of the process.
 #[derive(Deserialize)]
 struct Answer {
     data: Vec<f32>,
 }
 
-/// Where a process looks for compiled kernels.
+/// Where a process caches compiled kernels.
 enum Kernels {
-    /// Nowhere.
+    /// No cache directory.
     None,
-    /// In one directory for all runs.
+    /// One directory for all runs.
     Kept,
-    /// In a directory of its own for each run.
+    /// A new directory for each run.
     Fresh,
 }
 
-/// A process that adds two numbers, or one that does nothing.
+/// A process that adds two numbers, or does nothing.
 struct Process {
     program: PathBuf,
-    /// `None` for one that does nothing.
+    /// `None` for a process that does nothing.
     device: Option<String>,
     kernels: Kernels,
     dir: TempDir,
@@ -80,9 +80,9 @@ impl Process {
 
     fn command(&self, set: usize) -> Command {
         let mut command = Command::new(&self.program);
-        // The address and the files are those of the process which measures.
+        // These name the address and files of the measuring process.
         command.env_remove("KILN_METRICS").env_remove("KILN_EVENTS");
-        // Drivers keep code too, which a first start does not find.
+        // Drivers cache code too, which a first start would not find.
         command.env("MESA_SHADER_CACHE_DISABLE", "true").env("__GL_SHADER_DISK_CACHE", "0");
         let [x, y] = self.sets[set][0][..] else { unreachable!("a sum has two numbers") };
         match &self.device {
@@ -116,7 +116,7 @@ impl Subject for Process {
         }
         self.last = match &self.device {
             Some(_) => serde_json::from_str::<Answer>(&text)?.data,
-            // It computes nothing; what its sum would be is not asked.
+            // The process computes nothing, so the expected sum stands in for its output.
             None => vec![self.sets[set][0].iter().sum()],
         };
         Ok(())

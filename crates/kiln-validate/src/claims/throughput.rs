@@ -1,4 +1,4 @@
-//! How near ops come to the limits of the machine.
+//! Throughput of ops as a fraction of the roofline.
 
 use crate::claim::{Context, Evidence};
 use crate::report::RooflinePoint;
@@ -7,7 +7,7 @@ use crate::trial::Arm;
 use kiln::{Device, DeviceKind, Tensor};
 use kiln_bench::{Fault, Number, Op};
 
-/// An op on many elements, against the limits of the machine.
+/// Measures an op on many elements against the roofline.
 pub(super) fn many_elements(context: &mut Context<'_>, id: &str, op: fn(usize) -> Op) -> Result<Evidence, Fault> {
     let op = op(context.elem_count());
     share_of_limit(context, id, op)
@@ -19,12 +19,12 @@ pub(super) fn matmul(context: &mut Context<'_>) -> Result<Evidence, Fault> {
 }
 
 impl Context<'_> {
-    /// Whether the device is a GPU in name only.
+    /// Returns whether the device is a software GPU.
     pub(super) fn is_software(&self) -> bool {
         self.device.info().kind == DeviceKind::SoftwareGpu
     }
 
-    /// How many elements a work has that is to take more than the caches; fewer where time is short.
+    /// Returns a number of elements that exceeds the caches; fewer for software devices and quick runs.
     pub(super) fn elem_count(&self) -> usize {
         if self.is_software() {
             1 << 18
@@ -64,14 +64,14 @@ pub(super) fn small_ops(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     Ok(Evidence::faster(measured, |s| (s / count as f64 * 1e9, "ns an op")))
 }
 
-/// The short tensors of the first input, and the second input.
+/// Returns the short tensors of the first input, and the second input.
 fn chunks(inputs: &Inputs, device: &Device) -> kiln::Result<(Vec<Tensor>, Tensor)> {
     let [a, b] = &inputs[..] else { unreachable!("the sums have two inputs") };
     let tensor = |elements: &[f32]| Tensor::from_slice(elements, elements.len(), device);
     Ok((a.chunks(b.len()).map(tensor).collect::<kiln::Result<_>>()?, tensor(b)?))
 }
 
-/// Sums of short tensors, each of which is computed before the next one is recorded.
+/// Adds short tensors, computing each sum before the next one is recorded.
 fn one_by_one((singles, b): &(Vec<Tensor>, Tensor)) -> kiln::Result<Vec<Tensor>> {
     let sum = |single: &Tensor| single.add(b).and_then(|sum| sum.eval().map(|()| sum));
     singles.iter().map(sum).collect()

@@ -1,4 +1,4 @@
-//! Tables whose columns are declared: title, width, text, tone.
+//! Tables with declared columns: title, width, text, tone.
 
 use super::{Palette, Tone};
 use crate::top::units::shorten;
@@ -10,7 +10,7 @@ use ratatui::widgets::{Row, Table};
 pub(super) struct Column<T> {
     pub(super) title: &'static str,
     pub(super) width: Width,
-    /// The least width of the screen that has it.
+    /// Minimum screen width that shows it.
     pub(super) from: u16,
     pub(super) text: fn(&T) -> String,
     pub(super) tone: fn(&T) -> Tone,
@@ -18,15 +18,15 @@ pub(super) struct Column<T> {
 
 #[derive(Clone, Copy)]
 pub(super) enum Width {
-    /// So many cells, with numbers at its right end.
+    /// Fixed width in cells, right-aligned.
     Number(u16),
-    /// So many cells, with words at its left end.
+    /// Fixed width in cells, left-aligned.
     Words(u16),
-    /// A share of what is left.
+    /// A share of the remaining width.
     Fill(u16),
 }
 
-/// Which rows of how many are seen.
+/// The visible rows and their total number.
 pub(super) struct Seen {
     pub(super) first: usize,
     pub(super) rows: usize,
@@ -34,7 +34,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// As far down as asked for, but not beyond the end.
+    /// Clamps the scroll position to the end.
     pub(super) fn new(total: usize, rows: usize, scroll: usize) -> Self {
         Self { first: scroll.min(total.saturating_sub(rows)), rows, total }
     }
@@ -55,7 +55,7 @@ pub(super) fn table<T>(
 ) -> Seen {
     let columns: Vec<&Column<T>> = columns.iter().filter(|column| column.from <= area.width).collect();
     let seen = Seen::new(rows.len(), usize::from(area.height.saturating_sub(1)), scroll);
-    // A cell at each side stays free.
+    // One cell of margin on each side.
     let inside = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     let widths: Vec<Constraint> = columns.iter().map(|column| column.width.constraint()).collect();
     let places = Layout::horizontal(&widths).spacing(1).split(inside);
@@ -73,7 +73,7 @@ pub(super) fn table<T>(
     seen
 }
 
-/// A share as cells of a bar.
+/// Formats a fraction as a bar.
 pub(super) fn bar(share: Option<f64>, width: usize) -> String {
     let full = (share.unwrap_or(0.0).clamp(0.0, 1.0) * width as f64).round() as usize;
     "█".repeat(full) + &"·".repeat(width - full)
@@ -87,7 +87,7 @@ impl Width {
         }
     }
 
-    /// The text in so many cells, with a sign where some of it is missing.
+    /// Fits the text into this many cells, with an ellipsis if it is truncated.
     fn place(self, text: &str, width: usize, palette: Palette, tone: Tone) -> Line<'static> {
         let line = Line::from(Span::styled(shorten(text, width), palette.style(tone)));
         if matches!(self, Self::Number(_)) { line.right_aligned() } else { line }

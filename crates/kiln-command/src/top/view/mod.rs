@@ -1,4 +1,4 @@
-//! Draws the screen: a pure function of what it shows and of its size.
+//! Draws the screen: a pure function of the state and the screen size.
 
 mod columns;
 mod palette;
@@ -15,10 +15,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph};
 use std::time::Duration;
 
-/// Below this, nothing is told well.
+/// Minimum screen size.
 const LEAST: (u16, u16) = (40, 10);
 
-/// The least height of the kernels beside the other parts: a title, the names of columns, some rows.
+/// Minimum height of the kernel pane next to the others: a title, the column names, some rows.
 const KERNELS_HEIGHT: u16 = 5;
 
 const KEYS: [(&str, &str); 7] = [
@@ -43,10 +43,10 @@ const HELP: [(&str, &str); 9] = [
     ("", "Rates are those between two answers; hit rates since the start."),
 ];
 
-/// For each pane that is seen, how far it can scroll.
+/// Maximum scroll position of each visible pane.
 pub(super) type Limits = [usize; Pane::ALL.len()];
 
-/// Draws the screen, and tells how far its panes can scroll.
+/// Draws the screen and returns the scroll limits of its panes.
 pub(super) fn render(state: &State, palette: Palette, frame: &mut Frame<'_>) -> Limits {
     let area = frame.area();
     let mut limits = [usize::MAX; Pane::ALL.len()];
@@ -67,7 +67,7 @@ pub(super) fn render(state: &State, palette: Palette, frame: &mut Frame<'_>) -> 
     limits
 }
 
-/// Which panes are seen where: all of them where there is room, otherwise the chosen one below the names of all.
+/// Lays out the panes: all of them if there is room, otherwise the selected one below the names of all.
 fn places(state: &State, body: Rect, palette: Palette, frame: &mut Frame<'_>) -> Vec<(Pane, Rect)> {
     let heights = [Pane::Devices, Pane::Pools, Pane::Caches].map(|pane| panes::height(pane, state));
     if heights.into_iter().fold(KERNELS_HEIGHT, u16::saturating_add) <= body.height {
@@ -85,7 +85,7 @@ fn places(state: &State, body: Rect, palette: Palette, frame: &mut Frame<'_>) ->
     vec![(state.pane, place)]
 }
 
-/// Draws a pane below its title, and tells how far it can scroll.
+/// Draws a pane below its title and returns its scroll limit.
 fn draw(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) -> usize {
     let tone = if pane == state.pane { Tone::Title } else { Tone::Strong };
     let title = Span::styled(format!(" {} {} ", pane as usize + 1, pane.name()), palette.style(tone));

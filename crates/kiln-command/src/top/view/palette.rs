@@ -1,14 +1,14 @@
-//! What is said by colour, and how it is said without.
+//! Colours, and their replacement on a terminal without colours.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// What a piece of text wants to say.
+/// The meaning of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
     Dim,
     Strong,
-    /// The part of the screen that keys go to.
+    /// The pane with the key focus.
     Title,
     Key,
     Good,
@@ -28,13 +28,13 @@ impl Palette {
         Self { is_coloured }
     }
 
-    /// As the terminal and the user want it (`NO_COLOR`, `TERM`).
+    /// Creates the palette for the terminal and the user's settings (`NO_COLOR`, `TERM`).
     pub(crate) fn of_terminal() -> Self {
         let choice = anstream::AutoStream::choice(&std::io::stdout());
         Self::new(!matches!(choice, anstream::ColorChoice::Never))
     }
 
-    /// The sixteen colours of every terminal, as its user has set them; without them, bold, dim and reversed.
+    /// Returns a style: the sixteen ANSI colours as the user has configured them; without colours, bold, dim and reversed.
     pub(crate) fn style(self, tone: Tone) -> Style {
         let (colour, modifier) = match tone {
             Tone::Plain => (None, Modifier::empty()),

@@ -1,4 +1,4 @@
-//! What each pane shows.
+//! The contents of each pane.
 
 use super::columns::{Column, Seen, Width, bar, plain, table};
 use super::{Palette, Tone, pools};
@@ -9,15 +9,15 @@ use crate::top::units::{billions, bytes, count, percent, rate, seconds, unknown}
 use ratatui::Frame;
 use ratatui::layout::Rect;
 
-/// Below this share of hits a cache is worth a look.
+/// Hit rates below this are highlighted.
 const GOOD_HIT_RATE: f64 = 0.8;
 
 type DeviceRow<'a> = (&'a Device, &'a DeviceRates);
 
-/// A cache of a device, and how often it was asked.
+/// A cache of a device, and its lookup rate.
 type CacheRow<'a> = (&'a Device, &'a Cache, Option<f64>);
 
-/// The lines that a pane wants, with its title.
+/// Returns the preferred number of lines of a pane, including its title.
 pub(super) fn height(pane: Pane, state: &State) -> u16 {
     let devices = &state.view.snapshot.devices;
     let caches: usize = devices.iter().map(|device| device.caches.len()).sum();

@@ -1,4 +1,4 @@
-//! Pools: what their bytes are used for, and how much of the budget they have.
+//! The pool pane: usage of reserved bytes, and the fraction of the budget.
 
 use super::columns::{Seen, bar};
 use super::{Palette, Tone};
@@ -10,13 +10,13 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-/// The lines of a pool: its bars, its numbers.
+/// Lines per pool: its bars, its numbers.
 pub(super) const LINES: usize = 2;
 
-/// The cells of a device's id in front of its pool.
+/// Width of the device id in cells.
 const ID: usize = 9;
 
-/// The cells of the bar that shows the share of the budget.
+/// Width of the budget bar in cells.
 const BUDGET: usize = 10;
 
 pub(super) fn render(
@@ -37,7 +37,7 @@ pub(super) fn render(
     seen
 }
 
-/// What the reserved bytes are used for, and their share of the budget.
+/// Draws the usage of the reserved bytes, and their fraction of the budget.
 fn bars(device: &Device, palette: Palette, width: usize) -> Line<'static> {
     let pool = &device.pool;
     let of_budget = share(pool.reserved_bytes, pool.budget_bytes);
@@ -58,7 +58,7 @@ fn bars(device: &Device, palette: Palette, width: usize) -> Line<'static> {
     line
 }
 
-/// The cells of each use: together as many as the bar has, none where nothing is reserved.
+/// Returns the cells of each use, which add up to the width of the bar; none if nothing is reserved.
 fn parts(pool: &Pool, cells: usize) -> [(Tone, &'static str, usize); 3] {
     let cached = pool.cached_bytes.saturating_add(pool.pending_bytes);
     let at = |bytes: u64| {
@@ -72,7 +72,7 @@ fn parts(pool: &Pool, cells: usize) -> [(Tone, &'static str, usize); 3] {
 
 fn budget_tone(share: Option<f64>) -> Tone {
     match share {
-        // Where a pool begins to clean up by itself.
+        // The default pressure for automatic cleanup of a pool.
         Some(share) if share > 0.7 => Tone::Warn,
         _ => Tone::Dim,
     }
@@ -96,7 +96,7 @@ fn numbers(pool: &Pool, rates: &DeviceRates, palette: Palette, width: usize) -> 
         if line.width() + sign.chars().count() + text.chars().count() > width {
             break;
         }
-        // The sign has the tone of the bar, the words that of text.
+        // The symbol has the tone of the bar, the words have the tone of text.
         let words = if sign.is_empty() { tone } else { Tone::Plain };
         line.push_span(Span::styled(sign, palette.style(tone)));
         line.push_span(Span::styled(text, palette.style(words)));

@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
-/// A process that was asked twice, a second apart.
+/// A process with two snapshots, a second apart.
 fn state() -> State {
     let first = Snapshot::parse(TEXT).unwrap();
     let mut second = first.clone();
@@ -36,7 +36,7 @@ fn drawn(state: &State, palette: Palette, width: u16, height: u16) -> (Terminal<
     (terminal, limits)
 }
 
-/// The screen as lines of text.
+/// Returns the screen as lines of text.
 fn screen(state: &State, width: u16, height: u16) -> String {
     let (terminal, _) = drawn(state, Palette::new(false), width, height);
     let buffer = terminal.backend().buffer();
@@ -68,7 +68,7 @@ fn screens_of_several_states() {
     insta::assert_snapshot!("screen_pools_small", screen(&pools, 60, 12));
 }
 
-/// Every size and every place of the keys draws something, and panics nowhere.
+/// Every size and every key position draws something without a panic.
 #[test]
 fn no_size_is_too_odd() {
     let mut state = state();
@@ -90,7 +90,7 @@ fn a_pane_scrolls_to_its_last_row_and_no_further() {
     state.pane = Pane::Kernels;
     let (_, limits) = drawn(&state, Palette::new(false), 60, 10);
     let kernels = state.view.kernels.len();
-    // Header, names of panes, title, names of columns and footer are five lines.
+    // Header, pane names, title, column names and footer take five lines.
     assert_eq!(limits, [usize::MAX, usize::MAX, usize::MAX, kernels - 5]);
     state.scroll[3] = usize::MAX;
     let text = screen(&state, 60, 10);

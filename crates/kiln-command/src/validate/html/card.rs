@@ -114,12 +114,12 @@ const MOST: f64 = 16.0;
 const LENGTH: f64 = 150.0;
 const HEIGHT: f64 = 18.0;
 
-/// The ratio between a quarter and sixteen times the target.
+/// Draws the ratio on a scale from a quarter to sixteen times the target.
 fn range(claim: &Outcome) -> Markup {
     let Some(ratio) = claim.ratio.filter(|ratio| ratio.is_finite() && claim.target > 0.0) else { return html! {} };
     let at = |value: f64| {
         let share = (value / claim.target / LEAST).ln() / (MOST / LEAST).ln();
-        // So that a mark at an end is whole.
+        // A margin, so that a mark at an end is not cut off.
         4.0 + share.clamp(0.0, 1.0) * (LENGTH - 8.0)
     };
     let [low, high] = claim.interval.filter(|ends| ends.iter().all(|end| end.is_finite())).unwrap_or([ratio; 2]);

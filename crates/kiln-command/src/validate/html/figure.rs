@@ -1,22 +1,22 @@
-//! A plot with what belongs to it: title, drawings by device, legend, caption, and its numbers as a table.
+//! A figure: title, plots by device, legend, caption, and its numbers as a table.
 
 use super::card::anchor;
 use kiln_validate::report::{Outcome, Status};
 use maud::{Markup, html};
 
 pub(super) struct Figure {
-    /// Its name in links.
+    /// Anchor in links.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) caption: String,
-    /// The look of each kind of mark, and what it stands for.
+    /// Class of each kind of mark, and its meaning.
     pub(super) legend: Vec<(&'static str, String)>,
-    /// A drawing for each device. Without any there is no data.
+    /// A plot for each device. Empty if there is no data.
     pub(super) panels: Vec<Panel>,
     pub(super) table: Table,
-    /// The claims that give it data.
+    /// The claims that provide its data.
     pub(super) claims: &'static [&'static str],
-    /// The only device that they are about, where there is one.
+    /// The only device that they apply to, if there is one.
     pub(super) device: Option<&'static str>,
 }
 
@@ -74,7 +74,7 @@ impl Figure {
     }
 }
 
-/// A plot must not say more than the claims do.
+/// Warns about claims that are not shown: a plot must not say more than the claims do.
 fn care(claims: &[&Outcome]) -> Markup {
     html! {
         p.care {
@@ -88,7 +88,7 @@ fn care(claims: &[&Outcome]) -> Markup {
     }
 }
 
-/// A small mark as the drawing has it: a line with a dot or a square on it, or a bar.
+/// Draws a legend mark: a line with a dot or a square on it, or a bar.
 fn swatch(look: &str) -> Markup {
     html! {
         @match look {
@@ -116,7 +116,7 @@ impl Table {
     }
 }
 
-/// The devices of some points, each once, in their order.
+/// Returns the unique devices of some points, in order.
 pub(super) fn devices<'a, P>(points: &'a [P], device: impl Fn(&'a P) -> &'a str) -> Vec<&'a str> {
     let mut devices: Vec<&str> = Vec::new();
     for point in points {

@@ -1,4 +1,4 @@
-//! A chain of ops with fusion and without.
+//! A chain of ops with and without fusion.
 
 use super::bars::{Bar, ROW, bars};
 use super::figure::{Figure, Panel, Table, devices};
@@ -37,7 +37,7 @@ fn row(form: &Fusion) -> Vec<String> {
     vec![device.clone(), form.clone(), launches.to_string(), bytes.to_string(), digits(seconds * 1e6)]
 }
 
-/// A number of a form, and how it is written.
+/// A metric: its name, value and formatted value.
 type Measure = (&'static str, fn(&Fusion) -> f64, fn(&Fusion) -> String);
 
 const MEASURES: [Measure; 3] = [
@@ -46,7 +46,7 @@ const MEASURES: [Measure; 3] = [
     ("Time", |form| form.seconds, |form| seconds(form.seconds)),
 ];
 
-/// Room for the name of a group.
+/// Height of the name of a group.
 const HEAD: f64 = 22.0;
 
 fn draw(device: &str, forms: &[&Fusion]) -> Markup {

@@ -1,4 +1,4 @@
-//! Products over their size, against a library.
+//! Matmul throughput by size, compared with a library.
 
 use super::figure::{Figure, Panel, Table, devices};
 use super::number::digits;

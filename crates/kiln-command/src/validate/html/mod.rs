@@ -1,7 +1,7 @@
-//! The report for a browser: one file with its style and its drawings inside, and nothing to load or to run.
+//! The report for a browser: one self-contained file with inline style and plots, and without scripts.
 //!
-//! `verdict` is its head, `card` the table of claims, `figure` what every plot has. A plot is a file of its own; `svg` and `bars` are the
-//! pieces that they share. All numbers are those of the report.
+//! `verdict` is its head, `card` the table of claims, `figure` the frame of every plot. Each plot has its own file; `svg` and `bars` are
+//! shared drawing code. All numbers are those of the report.
 
 mod bars;
 mod card;
@@ -25,7 +25,7 @@ use maud::{DOCTYPE, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The whole page. Numbers of a debug build are called what they are.
+/// Renders the whole page. Numbers of a debug build are labelled as such.
 pub(super) fn page(found: &Found<'_>, is_debug: bool) -> String {
     let report = found.report;
     let plots: [fn(&kiln_validate::Report) -> Figure; 6] =
@@ -58,6 +58,6 @@ pub(super) fn page(found: &Found<'_>, is_debug: bool) -> String {
             }
         }
     };
-    // Names come from drivers: a byte that is no text is none in a browser either.
+    // Names come from drivers, and control characters are invalid in HTML.
     page.into_string().replace(|c: char| c.is_control() && c != '\n', "?")
 }

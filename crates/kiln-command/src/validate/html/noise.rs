@@ -1,4 +1,4 @@
-//! How steady the machine is, and what it could do at most.
+//! Timing noise and limits of the machine.
 
 use super::figure::{Figure, Panel, Table};
 use super::number::{bytes, digits, fine, percent, rate, seconds};
@@ -32,7 +32,7 @@ pub(super) fn figure(report: &Report) -> Figure {
     }
 }
 
-/// What is slower is drawn at the edge: one run of sixty times the median would make a line of all others.
+/// Slower runs are drawn at the edge: a single run of sixty times the median would flatten all others.
 const SLOWEST: f64 = 1.5;
 
 fn draw(noise: &Noise) -> Markup {

@@ -1,20 +1,20 @@
-//! Numbers and times as the report writes them. What is not a number is a dash.
+//! Formats numbers and times for the report. A value that is not finite becomes a dash.
 
 use crate::terminal::{self, TIMES, scale};
 use kiln::ir::Bytes;
 
-/// Between a number and its unit, where no line ends.
+/// Non-breaking space between a number and its unit.
 const SPACE: char = '\u{a0}';
 
-/// In the place of a number that is not there.
+/// Placeholder for a missing number.
 pub(super) const NONE: &str = "–";
 
-/// Three digits, or a whole number as it is.
+/// Formats three digits, or an integer in full.
 pub(super) fn digits(number: f64) -> String {
     finite(number, |number| if number.fract() == 0.0 { format!("{number}") } else { terminal::digits(number) })
 }
 
-/// Four digits behind the point, for numbers that differ little.
+/// Formats four decimals, for numbers that differ little.
 pub(super) fn fine(number: f64) -> String {
     finite(number, |number| format!("{number:.4}"))
 }
@@ -34,7 +34,7 @@ pub(super) fn unbroken(text: &str) -> String {
     text.replace(' ', &SPACE.to_string())
 }
 
-/// A rate, such as of arithmetic: three digits and `G`, to which a unit is added.
+/// Formats a rate, such as FLOP/s: three digits and `G`, to which a unit is appended.
 pub(super) fn rate(number: f64) -> String {
     finite(number, |number| {
         let (factor, prefix) = scale(number, 1000.0, &RATES);
@@ -44,26 +44,26 @@ pub(super) fn rate(number: f64) -> String {
 
 const RATES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
 
-/// The label of a tick: as short as it can be.
+/// Formats the label of a tick as briefly as possible.
 pub(super) fn tick(number: f64) -> String {
-    // A step of 0.1 that was added up is not quite 0.3.
+    // Rounds away accumulated error: three steps of 0.1 are not exactly 0.3.
     let rounded = (number * 1e6).round() / 1e6;
     if number != 0.0 && rounded == 0.0 { format!("{number:e}") } else { format!("{rounded}") }
 }
 
-/// The label of a tick of a rate: `10 G`.
+/// Formats the label of a rate tick: `10 G`.
 pub(super) fn rate_tick(number: f64) -> String {
     let (factor, prefix) = scale(number, 1000.0, &RATES);
     format!("{}{SPACE}{prefix}", tick(number / factor)).trim_end().to_string()
 }
 
-/// The label of a tick of a time: `10 µs`.
+/// Formats the label of a time tick: `10 µs`.
 pub(super) fn seconds_tick(time: f64) -> String {
     let (factor, unit) = scale(time * 1e9, 1000.0, &TIMES);
     format!("{}{SPACE}{unit}", tick(time * 1e9 / factor))
 }
 
-/// The unit in which so many bytes are written: its bytes, and its name.
+/// Returns the unit for this many bytes: its factor and its name.
 pub(super) fn bytes_unit(bytes: u64) -> (f64, &'static str) {
     scale(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB"])
 }
@@ -72,10 +72,10 @@ pub(super) fn bytes(bytes: u64) -> String {
     unbroken(&Bytes(bytes).to_string())
 }
 
-/// A moment in seconds since 1970, in UTC: `2026-11-16 21:36`.
+/// Formats a UTC time from seconds since 1970: `2026-11-16 21:36`.
 pub(super) fn moment(unix_s: u64) -> String {
     let (days, minutes) = (unix_s / 86400, unix_s % 86400 / 60);
-    // Years begin in March here, so that a leap day is the last one of its year; 719468 days from the first of them to 1970.
+    // The `civil_from_days` algorithm: years begin in March, so that a leap day is the last day of its year; 719468 days from year 0 to 1970.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;

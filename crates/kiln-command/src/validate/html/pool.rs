@@ -1,4 +1,4 @@
-//! What a pool holds while sizes change, and after.
+//! Pool usage while sizes change, and afterwards.
 
 use super::figure::{Figure, Panel, Table, devices};
 use super::number::{bytes, bytes_unit};
@@ -37,14 +37,14 @@ fn row(point: &PoolPoint) -> Vec<String> {
 
 type Held = fn(&PoolPoint) -> u64;
 
-/// The last point is the one after the cleanup.
+/// Draws the usage. The last point is after the cleanup.
 fn draw(device: &str, points: &[&PoolPoint]) -> Markup {
     let most = points.iter().map(|point| point.in_use_bytes.max(point.reserved_bytes)).max().unwrap_or(0);
     let (unit, name) = bytes_unit(most);
     let steps = || points.iter().map(|point| point.step as f64);
     let (first, last) = (steps().fold(f64::INFINITY, f64::min), steps().fold(0.0, f64::max));
     let frame =
-        // Some room above, for the note about the cleanup.
+        // Some room above for the note about the cleanup.
         Frame { x: Axis::linear("step", first, last).within(first, last), y: Axis::linear(name, 0.0, most as f64 / unit * 1.12) };
     let line = |held: Held| frame.line(stairs(points, held, unit).into_iter());
     let area = |held: Held| format!("{}V{:.1}H{:.1}Z", line(held), frame.y(0.0), frame.x(first));
@@ -72,7 +72,7 @@ fn draw(device: &str, points: &[&PoolPoint]) -> Markup {
     frame.draw(&label, &body)
 }
 
-/// A pool holds what it holds until the next step.
+/// Returns the corners of a step function: usage is constant until the next step.
 fn stairs(points: &[&PoolPoint], held: Held, unit: f64) -> Vec<(f64, f64)> {
     let at = |point: &PoolPoint| held(point) as f64 / unit;
     let corners = points.windows(2).map(|pair| (pair[1].step as f64, at(pair[0])));

@@ -1,4 +1,4 @@
-//! Kernels under the roof that memory and arithmetic make.
+//! Kernels on the roofline plot.
 
 use super::figure::{Figure, Panel, Table, devices};
 use super::number::{digits, rate, rate_tick, tick};
@@ -42,7 +42,7 @@ fn row(point: &RooflinePoint) -> Vec<String> {
     vec![device.clone(), id.clone(), digits(*flops_per_byte), giga(*flops_per_s), giga(*limit_flops_per_s)]
 }
 
-/// Only what is above nothing has a place between logarithms.
+/// Returns whether a point is positive and finite, as logarithmic axes require.
 fn is_drawable(point: &RooflinePoint) -> bool {
     [point.flops_per_byte, point.flops_per_s].iter().all(|number| number.is_finite() && *number > 0.0)
 }
@@ -91,7 +91,7 @@ fn draw(roof: &Roof, points: &[&RooflinePoint], claims: &[Outcome]) -> Markup {
     frame.draw(&label, &body)
 }
 
-/// The name of the sloping part, beside its upper end: kernels that caches make faster than memory lie above the lower one.
+/// Labels the memory slope at its upper end, because cached kernels may lie above the lower end.
 fn slope(frame: &Frame, copy: f64, bend: f64) -> Markup {
     let at = bend * 0.6;
     html! {
@@ -115,7 +115,7 @@ fn mark(frame: &Frame, point: &RooflinePoint, is_shown: bool) -> Markup {
 /// A rectangle: left, right, top, bottom.
 type Rect = [f64; 4];
 
-/// The names of kernels, each on the first side of its dot that is free.
+/// Labels each kernel on the first free side of its dot.
 fn labels(frame: &Frame, points: &[&RooflinePoint]) -> Markup {
     let mut taken: Vec<Rect> = points
         .iter()
@@ -124,7 +124,7 @@ fn labels(frame: &Frame, points: &[&RooflinePoint]) -> Markup {
         .collect();
     let mut choose = |point: &&RooflinePoint| {
         let (x, y) = (frame.x(point.flops_per_byte), frame.y(point.flops_per_s));
-        // As wide as letters are on a phone, where they are larger.
+        // The width of letters on a phone, where they are larger.
         let width = point.id.chars().count() as f64 * 7.0;
         let right = (x + 8.0, "start", [x + 8.0, x + 8.0 + width, y - 7.0, y + 7.0]);
         let left = (x - 8.0, "end", [x - 8.0 - width, x - 8.0, y - 7.0, y + 7.0]);

@@ -1,9 +1,9 @@
-//! How a claim ended, by word, shape and colour.
+//! The status of a claim by word, shape and colour.
 
 use kiln_validate::report::Status;
 use maud::{Markup, html};
 
-/// The class of a status in the style sheet.
+/// Returns the class of a status in the style sheet.
 pub(super) fn class(status: Status) -> &'static str {
     match status {
         Status::Shown => "shown",
@@ -16,7 +16,7 @@ pub(super) fn badge(status: Status) -> Markup {
     html! { span.status.(class(status)) { (shape(status)) (status.name()) } }
 }
 
-/// A tick in a disc, a cross in a square, an empty ring.
+/// Draws a tick in a disc, a cross in a square, or an empty ring.
 pub(super) fn shape(status: Status) -> Markup {
     html! {
         svg.shape.(class(status)) viewBox="0 0 16 16" aria-hidden="true" {

@@ -1,14 +1,14 @@
-//! The pieces that drawings share: axes and the area between them.
+//! Shared drawing code: axes and the plot area.
 //!
-//! Written by hand: plotting crates fix colours and sizes of text when a drawing is made. Here both belong to the style sheet, which
-//! knows how wide the drawing is and whether the page is dark.
+//! Written by hand because plotting crates fix colours and text sizes when a plot is drawn. Here the style sheet sets both, which
+//! knows the width of the plot and whether the page is dark.
 
 use super::number::tick;
 use maud::{Markup, html};
 
-/// A drawing is this wide in its own units, which the browser scales.
+/// Width of a plot in its own units, which the browser scales.
 pub(super) const WIDTH: f64 = 380.0;
-/// Room for what is left and right of an area, above and below it: ticks and titles of axes.
+/// Margins of the plot area for ticks and axis titles.
 const LEFT: f64 = 48.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 26.0;
@@ -24,7 +24,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// With round numbers at both ends and some between them.
+    /// Creates an axis with round numbers at both ends and some between them.
     pub(super) fn linear(title: impl Into<String>, from: f64, to: f64) -> Self {
         let to = if to > from { to } else { from + 1.0 };
         let rough = (to - from) / 5.0;
@@ -37,7 +37,7 @@ impl Axis {
         Self { title: title.into(), is_log: false, from: first as f64 * step, to: last as f64 * step, ticks }
     }
 
-    /// With room at both ends and powers of ten between them, or more where there would be only one of these.
+    /// Creates a logarithmic axis with margins and ticks at powers of ten, or more ticks if there would be only one.
     pub(super) fn log(title: impl Into<String>, from: f64, to: f64, label: impl Fn(f64) -> String) -> Self {
         let (from, to) = (from / 1.6, to.max(from) * 1.6);
         let powers = || from.log10().ceil() as i32..=to.log10().floor() as i32;
@@ -49,13 +49,13 @@ impl Axis {
         Self { title: title.into(), is_log: true, from, to, ticks: inside.map(|value| (value, label(value))).collect() }
     }
 
-    /// With ticks at these numbers only.
+    /// Replaces the ticks.
     pub(super) fn ticks(mut self, ticks: impl Iterator<Item = (f64, String)>) -> Self {
         self.ticks = ticks.collect();
         self
     }
 
-    /// From here to there, without the round numbers beyond.
+    /// Sets exact ends, and removes the ticks beyond them.
     pub(super) fn within(mut self, from: f64, to: f64) -> Self {
         if to > from {
             (self.from, self.to) = (from, to);
@@ -64,7 +64,7 @@ impl Axis {
         self
     }
 
-    /// Where a number is between the ends, from 0 to 1. What lies beyond an end is drawn at it.
+    /// Returns the position of a number on the axis, from 0 to 1, clamped to the ends.
     pub(super) fn share(&self, value: f64) -> f64 {
         let share = if self.is_log {
             (value / self.from).ln() / (self.to / self.from).ln()
@@ -81,17 +81,17 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Where a number is on the axis to the right.
+    /// Returns the horizontal position of a number.
     pub(super) fn x(&self, value: f64) -> f64 {
         LEFT + self.x.share(value) * (WIDTH - LEFT - RIGHT)
     }
 
-    /// Where a number is on the axis upwards.
+    /// Returns the vertical position of a number.
     pub(super) fn y(&self, value: f64) -> f64 {
         HEIGHT - BOTTOM - self.y.share(value) * (HEIGHT - BOTTOM - TOP)
     }
 
-    /// A line through points, as the `d` of a path.
+    /// Returns a polyline through points, as the `d` attribute of a path.
     pub(super) fn line(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
         let at = |(index, (x, y)): (usize, (f64, f64))| {
             format!("{}{:.1} {:.1}", if index == 0 { "M" } else { "L" }, self.x(x), self.y(y))
@@ -99,7 +99,7 @@ impl Frame {
         points.enumerate().map(at).collect()
     }
 
-    /// The whole drawing, which is called `label` for those who do not see it.
+    /// Draws the whole plot. `label` is its accessible name.
     pub(super) fn draw(&self, label: &str, body: &Markup) -> Markup {
         let (left, right, top, bottom) = (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM);
         let axes = html! {
@@ -115,7 +115,7 @@ impl Frame {
     }
 }
 
-/// An axis to the right, below an area between two heights.
+/// Draws a horizontal axis below an area between two heights.
 pub(super) fn x_axis(axis: &Axis, [left, right]: [f64; 2], [top, bottom]: [f64; 2]) -> Markup {
     html! {
         @for (value, text) in &axis.ticks {
@@ -128,7 +128,7 @@ pub(super) fn x_axis(axis: &Axis, [left, right]: [f64; 2], [top, bottom]: [f64; 
     }
 }
 
-/// Labels at the ends of an axis stay inside the drawing.
+/// Returns the text anchor that keeps labels at the ends of an axis inside the plot.
 fn side(x: f64) -> &'static str {
     match x {
         x if x < 16.0 => "start",
@@ -137,7 +137,7 @@ fn side(x: f64) -> &'static str {
     }
 }
 
-/// A drawing of some height in its own units.
+/// Creates a plot of this height in its own units.
 pub(super) fn drawing(height: f64, label: &str, body: &Markup) -> Markup {
     html! { svg.plot viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(label) { (body) } }
 }

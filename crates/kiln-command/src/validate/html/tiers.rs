@@ -1,4 +1,4 @@
-//! How long a kernel takes from each tier of the cache.
+//! Kernel load time from each cache tier.
 
 use super::bars::{Bar, ROW, bars};
 use super::figure::{Figure, Panel, Table, devices};
@@ -38,7 +38,7 @@ fn row(tier: &Tier) -> Vec<String> {
 
 fn draw(device: &str, tiers: &[&Tier]) -> Markup {
     let times = || tiers.iter().map(|tier| tier.seconds);
-    // From a power of ten below the shortest, so that it is a bar too.
+    // Starts at a power of ten below the shortest, so that its bar is visible too.
     let least = 10f64.powf(times().fold(f64::INFINITY, f64::min).log10().floor());
     let most = times().fold(0.0, f64::max) * 1.5;
     let axis = Axis::log("time for a kernel", least, most, seconds_tick).within(least * (1.0 - 1e-9), most);

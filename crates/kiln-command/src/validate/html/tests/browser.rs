@@ -1,11 +1,11 @@
-//! The page in a real browser, where there is one: nothing is wider than the screen, and dark is dark.
+//! The page in a real browser, if one is installed: nothing overflows the screen, and dark mode is dark.
 
 use super::{fixture, render};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Of two phones, a tablet and a desktop.
+/// Widths of two phones, a tablet and a desktop.
 const WIDTHS: [u32; 4] = [360, 390, 820, 1280];
 
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -16,7 +16,7 @@ fn browser() -> Option<PathBuf> {
     files.into_iter().find(|file| file.is_file())
 }
 
-/// Frames of each width with the page in them, so high that none has a bar for scrolling, which tell what they measure. The page itself runs nothing.
+/// Embeds the page in a frame of each width, high enough to need no scroll bar. The frames report measurements; the page itself runs no scripts.
 fn frames(page: &str) -> String {
     let page = page.replace('&', "&amp;").replace('"', "&quot;");
     let frame = |width: &u32| {

@@ -1,10 +1,10 @@
-//! Colours that can be told from what is behind them, in light and in dark.
+//! Colour contrast, in light and in dark mode.
 
 use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("../style.css");
 
-/// The colours of a block of the style sheet, each as red, green and blue.
+/// Returns the colours of a block of the style sheet, each as red, green and blue.
 fn colours<'a>(block: &'a str) -> BTreeMap<&'a str, [f64; 3]> {
     let colour = |part: &'a str| {
         let (name, hex) = part.split_once(": #")?;
@@ -14,7 +14,7 @@ fn colours<'a>(block: &'a str) -> BTreeMap<&'a str, [f64; 3]> {
     block.split(';').filter_map(colour).collect()
 }
 
-/// The ratio of contrast of WCAG 2: 1 for the same colour, 21 for black on white.
+/// Returns the WCAG 2 contrast ratio: 1 for the same colour, 21 for black on white.
 fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
     let linear =
         |channel: f64| if channel <= 0.04045 { channel / 12.92 } else { ((channel + 0.055) / 1.055).powf(2.4) };

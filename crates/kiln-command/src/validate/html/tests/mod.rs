@@ -1,4 +1,4 @@
-//! The page of a small report, whose numbers are in part those of a run and in part made up; of one with nothing in it; and of one that means harm.
+//! The page of a small report with partly measured and partly made-up numbers, of an empty one, and of a malicious one.
 
 mod browser;
 mod contrast;
@@ -19,7 +19,7 @@ fn render(report: &Report) -> String {
     page(&Found { report, regressions: &[], trends: &[] }, false)
 }
 
-/// As XML, which is stricter than a browser: every tag is closed, every text escaped. The only elements without an end are those of the head.
+/// Converts the page to XML, which is stricter than HTML: every tag is closed, every text escaped. Only elements of the head have no end tag.
 fn xml(page: &str) -> String {
     let (head, body) = page.split_once("<title>").unwrap();
     let ends = head.split("<meta").enumerate().map(|(index, part)| match index {
@@ -46,7 +46,7 @@ fn by_id<'a, 'i>(document: &'a Document<'i>, id: &str) -> Node<'a, 'i> {
     document.descendants().find(|node| node.attribute("id") == Some(id)).unwrap_or_else(|| panic!("no `{id}`"))
 }
 
-/// What a reader without eyes gets, in order: a golden that no change of looks moves.
+/// Returns the page as a screen reader presents it: a golden that styling does not change.
 fn outline(document: &Document<'_>) -> String {
     let mut out = String::new();
     for node in document.descendants().filter(Node::is_element) {
@@ -76,7 +76,7 @@ fn outline_of_the_page() {
     insta::assert_snapshot!("outline", outline(&parse(&page)));
 }
 
-/// One file. Nothing is loaded, nothing runs, and links lead to what is there.
+/// The page is one file: nothing is loaded, nothing runs, and all links resolve.
 #[test]
 fn page_is_one_file_and_its_links_lead_somewhere() {
     let page = render(&fixture());
@@ -94,7 +94,7 @@ fn page_is_one_file_and_its_links_lead_somewhere() {
     }
 }
 
-/// What the terminal and the JSON say of a claim, the page says too.
+/// The page has the same information on each claim as the terminal and the JSON.
 #[test]
 fn every_claim_is_in_the_card_with_its_numbers() {
     let report = fixture();
