@@ -1,7 +1,8 @@
-//! Types and traits that tensor methods take arguments as.
+//! Argument types and traits of tensor methods.
 //!
 //! You rarely name them: `x.sum((0, 2))` converts a tuple into [`Axes`], `x.i((.., -1))` an index into [`Index`], and
-//! [`Tensor::new`](crate::Tensor::new) takes a nested [`Literal`]. They are public for functions that pass such arguments on.
+//! [`Tensor::new`](crate::Tensor::new) takes a nested [`Literal`]. They are public for functions that forward such
+//! arguments.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {

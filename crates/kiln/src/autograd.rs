@@ -1,7 +1,8 @@
-//! Options of the backward pass, and gradients checked against finite differences.
+//! Options of the backward pass, and gradient checks against finite differences.
 //!
-//! [`grad`](crate::grad), [`value_and_grad`](crate::value_and_grad), [`no_grad`](crate::no_grad) and [`checkpoint`](crate::checkpoint) are
-//! in the crate root; [`Tensor::backward`](crate::Tensor::backward) fills the gradients of parameters.
+//! [`grad`](crate::grad), [`value_and_grad`](crate::value_and_grad), [`no_grad`](crate::no_grad) and
+//! [`checkpoint`](crate::checkpoint) are in the crate root; [`Tensor::backward`](crate::Tensor::backward) computes
+//! the gradients of parameters.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {

@@ -1,4 +1,4 @@
-//! Buffers: memory of a device that kernels, copies and the host work on.
+//! Buffers: device memory for kernels, copies and host access.
 //!
 //! A [`Buffer`] is a range of bytes and a [`TypedBuffer`] a range of elements. Both come from the [pool](crate::pool) of their device and
 //! return to it when the last handle is dropped. Clones and slices share memory.

@@ -1,8 +1,8 @@
 //! Tensor computations without a device: the op table, op graphs, plans, and the types of hand-written kernels.
 //!
-//! [`DType`](crate::DType), [`Shape`](crate::Shape) and the error type are in the crate root. [`op`] has every elementwise op with its
-//! reference in `f64` and its error bound; [`plan`] turns a [`graph::OpGraph`] into kernels; [`wgsl`] and [`host`] are for authors of a
-//! [`KernelOp`](crate::kernel::KernelOp).
+//! [`DType`](crate::DType), [`Shape`](crate::Shape) and the error type are in the crate root. [`op`] declares every
+//! elementwise op with its `f64` reference and its error bound; [`plan`] turns a [`graph::OpGraph`] into kernels;
+//! [`wgsl`] and [`host`] are for authors of a [`KernelOp`](crate::kernel::KernelOp).
 //!
 //! ```
 //! use kiln::ir::op;

@@ -1,8 +1,9 @@
-//! Kernels in WGSL: sources, compilation, launches, tensor ops made of them, and what the sanitizer finds.
+//! WGSL kernels: sources, compilation, launches, tensor ops built from them, and findings of the sanitizer.
 //!
-//! [`Device::kernel`](crate::Device::kernel) compiles a [`KernelSource`] to a [`Kernel`], or takes it from the [cache](crate::cache).
-//! A [`Launch`] binds buffers and values by name. [`WgslOp`] makes a tensor op of WGSL; [`KernelOp`] is the trait of an op with code
-//! for each kind of device. [`Finding`]s come from a [sanitized](crate::Device::sanitized) device.
+//! [`Device::kernel`](crate::Device::kernel) compiles a [`KernelSource`] to a [`Kernel`], or takes it from the
+//! [cache](crate::cache). A [`Launch`] binds buffers and values by name. [`WgslOp`] builds a tensor op from WGSL;
+//! [`KernelOp`] is the trait of an op with an implementation for each kind of device. [`Finding`]s come from a
+//! [sanitized](crate::Device::sanitized) device.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {

@@ -1,13 +1,14 @@
-//! Tensors on GPUs and CPUs: lazy fused ops, autograd, layers and optimisers, WGSL kernels, pooled memory.
+//! Tensors on GPUs and CPUs: lazy fused ops, autograd, layers and optimizers, WGSL kernels, pooled memory.
 //!
-//! Start with [`prelude`]. The crate root holds what every program uses:
+//! Start with [`prelude`]. The crate root exports the names that most programs use:
 //!
-//! - [`Tensor`]: elements on a device. Ops are recorded, fused, planned once, and run when elements are read; [`Status`] says how far a
-//!   tensor is;
-//! - [`Device`]: a GPU or the CPU, with its memory and its caches; [`DeviceInfo`] and [`DeviceKind`] describe it;
-//! - [`DType`], [`Element`], [`f16`](struct@f16) and [`bf16`]: the types of elements; [`Shape`]: lengths along the axes;
-//! - [`Slice`], [`Ellipsis`] and [`NewAxis`]: indices beyond numbers and ranges, for [`Tensor::i`];
-//! - [`grad`], [`value_and_grad`], [`no_grad`] and [`checkpoint`]: gradients; [`Tensor::backward`] fills those of parameters;
+//! - [`Tensor`]: an n-dimensional array on a device. Ops are recorded, fused and planned, and run when elements are
+//!   read; [`Status`] is the state of a tensor;
+//! - [`Device`]: a GPU or the CPU, with its memory pool and caches; [`DeviceInfo`] and [`DeviceKind`] describe it;
+//! - [`DType`], [`Element`], [`f16`](struct@f16) and [`bf16`]: element types; [`Shape`]: the length of each axis;
+//! - [`Slice`], [`Ellipsis`] and [`NewAxis`]: index items other than numbers and ranges, for [`Tensor::i`];
+//! - [`grad`], [`value_and_grad`], [`no_grad`] and [`checkpoint`]: gradients; [`Tensor::backward`] computes the
+//!   gradients of parameters;
 //! - [`Result`], [`Error`] and [`ErrorKind`].
 //!
 //! ```
@@ -28,27 +29,28 @@
 //!
 //! | for | module |
 //! | --- | --- |
-//! | models | [`nn`]: layers, losses, checkpoints; [`optim`]: optimisers and schedules; [`autograd`]: options and checks of gradients |
-//! | tensor methods | [`arguments`]: what they take; [`function`]: calls by name |
+//! | models | [`nn`]: layers, losses, checkpoints; [`optim`]: optimizers and schedules; [`autograd`]: backward options and gradient checks |
+//! | tensor methods | [`arguments`]: argument types; [`function`]: calls by name |
 //! | devices | [`device`]: settings, limits, the default device; [`cache`]: caches in memory and on disk |
-//! | memory | [`buffer`]: memory of a device; [`pool`]: where it comes from |
-//! | kernels | [`kernel`]: WGSL kernels and ops made of them; [`graph`]: command lists and graphs; [`kernels`]: the hand-written kernels of tensor methods |
-//! | observation | [`observe`]: events, kernel statistics, plans; `metrics`: numbers for Prometheus and JSON |
+//! | memory | [`buffer`]: device memory; [`pool`]: the allocator of buffers |
+//! | kernels | [`kernel`]: WGSL kernels and tensor ops built from them; [`graph`]: command lists and graphs; [`kernels`]: the hand-written kernels of tensor methods |
+//! | observation | [`observe`]: events, kernel statistics, plans; `metrics`: metrics for Prometheus and JSON |
 //! | internals | [`ir`]: the op table, op graphs and plans |
 //!
-//! Each name is exported once, and again only by [`prelude`]; [`ir`] has the modules of `kiln-ir` as they are. The crate prints nothing,
-//! reads nothing of the environment except the home directory ([`cache::cache_dir`]), and has no state outside a device except whether a
-//! thread is inside [`no_grad`] and how many devices were opened, for their names in messages.
+//! Each name is exported once, and again only by [`prelude`]; [`ir`] re-exports the modules of `kiln-ir`. The crate
+//! prints nothing and reads nothing from the environment except the home directory ([`cache::cache_dir`]). The only
+//! state outside a device is the [`no_grad`] flag of each thread and the number of devices opened, which is used for
+//! their names in messages.
 //!
 //! # Features
 //!
-//! All are on by default.
+//! All features are on by default.
 //!
-//! - `events`: devices count, time and report what they do ([`observe`], `metrics`). This costs a few loads per submission while nothing
-//!   listens.
+//! - `events`: devices count, time and report their work ([`observe`], `metrics`). Without listeners this costs a few
+//!   loads per submission.
 //! - `gpu`: the wgpu device. Without it, only the CPU device exists and wgpu is not built.
-//! - `wgsl`: WGSL kernels on the CPU device, and the sanitizer. Without it, WGSL needs a GPU, and Cranelift, which takes minutes to
-//!   compile, is not built.
+//! - `wgsl`: WGSL kernels on the CPU device, and the sanitizer. Without it, WGSL needs a GPU, and Cranelift, which
+//!   takes minutes to compile, is not built.
 
 #![deny(unsafe_code)]
 
@@ -75,8 +77,8 @@ pub mod pool;
 pub mod prelude;
 mod tensor;
 
-/// Hand-written kernels of tensor methods, such as matrix products, attention and sorting. [`Tensor::kernel`] takes them, and those that
-/// implement [`KernelOp`](kernel::KernelOp) elsewhere.
+/// Hand-written kernels of tensor methods, such as matrix multiplication, attention and sorting. [`Tensor::kernel`]
+/// runs them, and any other [`KernelOp`](kernel::KernelOp).
 pub use kiln_kernels as kernels;
 
 pub use device::handle::Device;

@@ -1,4 +1,5 @@
-//! What devices do: events as lines of JSON, kernel statistics, a timeline for Perfetto; and how tensors are planned and verified.
+//! Observation of devices: events as lines of JSON, kernel statistics, a timeline for Perfetto; and the plans and
+//! verification of tensors.
 //!
 //! [`Device::watch`] sends events to a [`Watcher`]. [`TensorExplanation`] is returned by [`Tensor::explain`](crate::Tensor::explain), and
 //! [`VerifyReport`] by [`Tensor::eval_checked`](crate::Tensor::eval_checked).
@@ -32,14 +33,15 @@ pub use kiln_device::observe::*;
 
 use crate::{Device, Error, ErrorKind, Result};
 
-/// The setting that names the file for events.
+/// Name of the setting that holds the path of the event file.
 pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 
-/// Writes the events of a device to the file that the setting [`EVENTS_SETTING`] of a program names, or to one with a number where another
-/// device has it ([`claim_event_file`]); `None` where the setting is missing or empty. The file is not rotated. `kiln profile` shows the
-/// devices for which a program calls this.
+/// Writes the events of a device to the file named by the setting [`EVENTS_SETTING`]. If another device already has
+/// the file, a number is added to its name ([`claim_event_file`]). Returns `None` if the setting is missing or empty.
+/// The file is not rotated. `kiln profile` shows the devices for which a program calls this function.
 ///
-/// A library does not read the environment by itself. A program whose settings are the environment's says so:
+/// The library does not read the environment by itself. A program that is configured by environment variables passes
+/// them on:
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -50,7 +52,7 @@ pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 /// ```
 ///
 /// # Errors
-/// `Io` where the file cannot be opened; those of [`Device::watch`].
+/// Returns `Io` if the file cannot be opened, and the errors of [`Device::watch`].
 pub fn watch_from_settings(device: &Device, setting: impl Fn(&str) -> Option<String>) -> Result<Option<WatchId>> {
     let Some(path) = setting(EVENTS_SETTING).filter(|path| !path.is_empty()) else { return Ok(None) };
     let (file, _) = claim_event_file(path.as_ref()).map_err(|error| {

@@ -1,7 +1,7 @@
 //! The memory pool of a device: settings, statistics, reports and allocation strategies.
 //!
-//! [`Device::pool`](crate::Device::pool) returns the [`Pool`] that all [buffers](crate::buffer) of a device come from. A [`PoolConfig`]
-//! limits it and may be changed while it is in use.
+//! [`Device::pool`](crate::Device::pool) returns the [`Pool`] that allocates all [buffers](crate::buffer) of a
+//! device. A [`PoolConfig`] limits it and can be changed while the pool is in use.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {

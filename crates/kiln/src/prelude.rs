@@ -1,7 +1,7 @@
 //! The names that most programs need: `use kiln::prelude::*;`.
 //!
-//! Tensors with their dtypes, shapes and indices, devices, errors, the modules [`nn`] and [`optim`] with the traits whose methods are called on
-//! layers, and the functions that control gradients.
+//! Tensors with their dtypes, shapes and indices, devices, errors, the modules [`nn`] and [`optim`] with the traits
+//! for calling layers, and the functions that control gradients.
 //!
 //! ```
 //! use kiln::prelude::*;

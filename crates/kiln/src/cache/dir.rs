@@ -1,18 +1,18 @@
-//! Where compiled kernels are kept between runs.
+//! Default directories of the on-disk caches.
 
 use kiln_device::DiskTier;
 use std::path::PathBuf;
 
-/// The directory in which kernels are kept where nothing else is said: `kernels` in [`cache_dir`]. `None` where the system
-/// names no such place.
+/// Returns the default directory of the kernel cache: `kernels` in [`cache_dir`]. `None` if the system has no cache
+/// directory.
 pub fn kernel_cache_dir() -> Option<PathBuf> {
     Some(cache_dir()?.join("kernels"))
 }
 
-/// The user's own place for what Kiln keeps between runs: `$XDG_CACHE_HOME/kiln` or `~/.cache/kiln`, `~/Library/Caches/kiln`,
-/// `%LOCALAPPDATA%\\kiln`. `None` where the system names no such place.
+/// Returns the cache directory of the user: `$XDG_CACHE_HOME/kiln` or `~/.cache/kiln`, `~/Library/Caches/kiln`,
+/// `%LOCALAPPDATA%\\kiln`. `None` if the system has no cache directory.
 ///
-/// The home directory is asked for here, and nothing else of the environment is read by the libraries.
+/// This is the only place where the libraries read the environment, and they read only the home directory.
 pub fn cache_dir() -> Option<PathBuf> {
     use etcetera::BaseStrategy;
     Some(etcetera::base_strategy::choose_native_strategy().ok()?.cache_dir().join("kiln"))

@@ -1,8 +1,8 @@
-//! Caches: the registry of a device, the kernel cache in memory and on disk, and caches of your own.
+//! Caches: the registry of a device, the kernel cache in memory and on disk, and user-defined caches.
 //!
-//! [`Device::caches`](crate::Device::caches) returns the [`CacheRegistry`] of a device: plans, kernels and caches that you register share
-//! one byte budget. [`KernelCacheOptions`] sets up the kernel cache of a device; compiled kernels are kept in a
-//! [`store::DiskStore`], by default in [`kernel_cache_dir`].
+//! [`Device::caches`](crate::Device::caches) returns the [`CacheRegistry`] of a device: plans, kernels and the caches
+//! that you register share one byte budget. [`KernelCacheOptions`] configures the kernel cache of a device; compiled
+//! kernels are stored in a [`store::DiskStore`], by default in [`kernel_cache_dir`].
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,30 +1,31 @@
-//! Which device is the default, and why: one function over what was listed, behind [`Device::best`] and `kiln doctor`.
+//! Selection of the default device: one function over the listed devices, shared by [`Device::best`] and
+//! `kiln doctor`.
 
 use crate::Device;
 use kiln_device::{DeviceInfo, DeviceKind};
 use kiln_ir::{Error, ErrorKind, Result};
 
-/// The default device of this machine, why it is that one, and why it is none of the others.
+/// The default device of this machine, why it was chosen, and why the others were rejected.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// The default device, open.
+    /// The default device, opened.
     pub device: Device,
-    /// Why it is the default.
+    /// Why this device is the default.
     pub reason: String,
     /// Every other device, in the order of [`Device::list`].
     pub rejected: Vec<Rejection>,
 }
 
-/// A device that is there and is not the default.
+/// A device of this machine that is not the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Its [`DeviceInfo::id`].
+    /// The [`DeviceInfo::id`] of the device.
     pub id: String,
-    /// Why it is not the default.
+    /// Why this device is not the default.
     pub reason: String,
 }
 
-/// What [`choose_from`] settles on; generic so that tests need no device.
+/// The result of [`choose_from`]; generic so that tests need no device.
 #[derive(Debug)]
 pub(crate) struct Selection<D> {
     pub(crate) device: D,
@@ -32,14 +33,14 @@ pub(crate) struct Selection<D> {
     pub(crate) rejected: Vec<Rejection>,
 }
 
-/// Opens the first real GPU that can be opened, otherwise the CPU device.
+/// Opens the first hardware GPU that can be opened, otherwise the CPU device.
 ///
-/// Discrete GPUs are tried before integrated ones, those before virtual ones, GPUs that do not say last; within a kind
-/// the order of the list holds. A software GPU is never tried: it is the same processor with more layers in between.
-/// `no_gpu` says why there is no GPU in the list.
+/// Discrete GPUs are tried first, then integrated, then virtual, then GPUs of unknown kind; within a kind, list order
+/// is kept. A software GPU is never tried: it runs on the same processor with more layers in between. `no_gpu` is the
+/// reason why the list has no GPU.
 ///
 /// # Errors
-/// That of the CPU device, where its turn comes and it cannot be opened.
+/// Returns the error of the CPU device if it is reached and cannot be opened.
 pub(crate) fn choose_from<D>(
     listed: &[DeviceInfo],
     no_gpu: &str,
@@ -87,7 +88,7 @@ fn why_not(info: &DeviceInfo, chosen: &DeviceInfo, failed: &[(&str, Error)]) -> 
     }
 }
 
-/// The order in which kinds of GPUs are tried.
+/// Returns the rank of a kind of GPU; lower ranks are tried first.
 fn rank(kind: DeviceKind) -> usize {
     let order = [DeviceKind::DiscreteGpu, DeviceKind::IntegratedGpu, DeviceKind::VirtualGpu];
     order.iter().position(|other| *other == kind).unwrap_or(order.len())
@@ -109,7 +110,7 @@ mod tests {
 
     const NO_GPU: &str = "no GPU was found";
 
-    /// The CPU device and GPUs of these kinds, named as `Device::list` names them.
+    /// Returns the CPU device and GPUs of these kinds, with the ids that `Device::list` gives them.
     fn machine(gpus: &[DeviceKind]) -> Vec<DeviceInfo> {
         let gpus = gpus.iter().enumerate().map(|(index, kind)| info(&format!("gpu:{index}"), *kind));
         std::iter::once(info("cpu", Cpu)).chain(gpus).collect()
@@ -141,7 +142,8 @@ mod tests {
         }
     }
 
-    /// Opens everything but the ids in `broken`, and keeps the order in which devices were tried.
+    /// Runs the choice with every device working except the ids in `broken`, and returns the order in which devices
+    /// were tried.
     fn choose(gpus: &[DeviceKind], broken: &[&str]) -> (Result<Selection<String>>, Vec<String>) {
         let mut tried = Vec::new();
         let selection = choose_from(&machine(gpus), NO_GPU, |info| {
@@ -154,10 +156,10 @@ mod tests {
         (selection, tried)
     }
 
-    /// A real GPU where one can be opened, otherwise the CPU device, never a software GPU.
+    /// The default is a hardware GPU if one can be opened, otherwise the CPU device, never a software GPU.
     #[test]
     fn default_of_invented_machines() {
-        // GPUs, those that cannot be opened, the default, the reason, the order in which devices are tried.
+        // Columns: GPUs, ids that cannot be opened, the default, the reason, the order in which devices are tried.
         type Row<'a> = (&'a [DeviceKind], &'a [&'a str], &'a str, &'a str, &'a [&'a str]);
         let table: &[Row<'_>] = &[
             (&[], &[], "cpu", NO_GPU, &["cpu"]),

@@ -1,4 +1,4 @@
-//! The GPUs of this machine, or why this build has none.
+//! Lists and opens the GPUs of this machine, or explains why this build has none.
 
 use kiln_device::{DeviceInfo, KernelCacheOptions};
 use kiln_ir::Result;

@@ -1,4 +1,4 @@
-//! The handle of a device, and the state that its tensors share.
+//! The device handle, and the state that its tensors share.
 
 use super::name;
 #[cfg(feature = "events")]
@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A GPU or the CPU, with its memory pool, its caches and the state of its tensors. Clones are the same device.
+/// A GPU or the CPU, with its memory pool, caches and tensor state. Clones refer to the same device.
 ///
-/// Every call that opens a device opens another one with a pool of its own, and tensors of two devices do not mix: open once and clone.
+/// Each call that opens a device creates a new one with its own pool, and ops do not mix tensors of two devices: open
+/// a device once and clone the handle.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -33,7 +34,7 @@ pub struct Device(Arc<Inner>);
 
 struct Inner {
     runtime: kiln_device::Device,
-    /// The id, with an ordinal where the process opened others with this id.
+    /// The id, with an ordinal if the process opened earlier devices with this id.
     name: String,
     tensors: TensorState,
     #[cfg(feature = "events")]
@@ -47,7 +48,7 @@ impl Drop for Inner {
     }
 }
 
-/// A device that somebody else may hold.
+/// A weak handle to a device.
 #[cfg(feature = "events")]
 pub(crate) struct WeakDevice(Weak<Inner>);
 
@@ -62,21 +63,21 @@ impl WeakDevice {
     }
 }
 
-/// What the tensors of a device share.
+/// State shared by the tensors of a device.
 pub(crate) struct TensorState {
-    /// What plans for the device must respect.
+    /// The limits that plans for the device must respect.
     target: Target,
     pub(crate) plans: PlanCache,
     pub(crate) collector: Collector,
-    /// How many keys of random tensors were taken, in the lower half, and the seed of all, mixed, in the upper.
+    /// Low half: the number of random keys handed out. High half: the mixed seed.
     keys: AtomicU64,
-    /// Whether each op's result is searched for NaN and infinities.
+    /// Whether the result of every op is checked for NaN and infinities.
     tripwire: AtomicBool,
 }
 
 impl Device {
-    /// Returns the device as `kiln-device` knows it, without tensors. This is for library code that works at that level, for example a
-    /// [`CacheableKernel`](crate::cache::CacheableKernel) of its [caches](Self::caches).
+    /// Returns the underlying `kiln-device` device, without tensors. This is for library code that works at that
+    /// level, for example a [`CacheableKernel`](crate::cache::CacheableKernel) of its [caches](Self::caches).
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -90,7 +91,8 @@ impl Device {
         &self.0.runtime
     }
 
-    /// Whether both handles refer to one device, as clones do. An op takes tensors of one device only.
+    /// Returns whether both handles refer to the same device, as clones do. All tensors of an op must be on the same
+    /// device.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -103,7 +105,7 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Returns the vector instructions that the CPU device uses; `None` for other devices.
+    /// Returns the SIMD level that the CPU device uses; `None` for other devices.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -143,8 +145,9 @@ impl Device {
         kiln_cpu::take_findings(&self.0.runtime)
     }
 
-    /// Seeds the random tensors of this device. The same seed gives the same tensors; on another device it gives the same random bits, so that
-    /// elements differ only by the rounding of the functions applied to them. The initial seed is 0.
+    /// Seeds the random number generator of this device. The same seed gives the same tensors. Other devices generate
+    /// the same random bits, so their elements differ only by the rounding of the functions applied to them. The
+    /// initial seed is 0.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -161,13 +164,15 @@ impl Device {
         self.0.tensors.keys.store(u64::from(mix(seed)) << 32, Ordering::Relaxed);
     }
 
-    /// The key of the next random tensor.
+    /// Returns the key of the next random tensor.
     pub(crate) fn next_key(&self) -> u32 {
+        // Relaxed: keys only have to be unique.
         mix(self.0.tensors.keys.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Checks the result of every op for NaN and infinities. [`Tensor::eval`](crate::Tensor::eval) then returns an `InvalidArgument` that
-    /// names the first op that made one from finite elements. Ops run unfused and one at a time: this is for debugging.
+    /// Checks the result of every op for NaN and infinities. [`Tensor::eval`](crate::Tensor::eval) then returns an
+    /// `InvalidArgument` that names the first op that produced one from finite elements. Ops run unfused, one at a
+    /// time: this is for debugging.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -196,7 +201,7 @@ impl Device {
         &self.0.last_words
     }
 
-    /// What plans for the device must respect.
+    /// Returns the limits that plans for the device must respect.
     pub(crate) fn target(&self) -> &Target {
         &self.0.tensors.target
     }
@@ -205,7 +210,7 @@ impl Device {
         &self.0.tensors
     }
 
-    /// Returns the counters of the plan cache. A hit is a computation that was planned before with the same shapes.
+    /// Returns the counters of the plan cache. A hit is a computation that was already planned with the same shapes.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -223,8 +228,9 @@ impl Device {
     }
 }
 
-/// Well-mixed bits of a number: neighbours give unrelated keys.
+/// Hashes a number so that consecutive numbers give unrelated keys.
 pub(crate) fn mix(number: u64) -> u32 {
+    // SplitMix64.
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

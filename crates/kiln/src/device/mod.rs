@@ -1,8 +1,9 @@
 //! Settings, limits and features of devices, and how the default device is chosen.
 //!
-//! [`Device`](crate::Device), [`DeviceInfo`](crate::DeviceInfo) and [`DeviceKind`](crate::DeviceKind) are in the crate root. This
-//! module holds the rest: the options of [`Device::cpu_with`](crate::Device::cpu_with) and `Device::gpu_with`, the parts of a
-//! `DeviceInfo`, the [`Choice`] that [`Device::choose`](crate::Device::choose) returns, and the [`Runtime`] below a device.
+//! [`Device`](crate::Device), [`DeviceInfo`](crate::DeviceInfo) and [`DeviceKind`](crate::DeviceKind) are in the
+//! crate root. This module has the rest: the options of [`Device::cpu_with`](crate::Device::cpu_with) and
+//! `Device::gpu_with`, the parts of a `DeviceInfo`, the [`Choice`] that [`Device::choose`](crate::Device::choose)
+//! returns, and the [`Runtime`] below a device.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {
@@ -24,7 +25,8 @@ mod runtime;
 
 pub use choice::{Choice, Rejection};
 pub use kiln_cpu::{CpuOptions, NATIVE_DRIVER, SimdLevel};
-/// Memory, kernels and submissions of a device, without tensors. [`Device::runtime`](crate::Device::runtime) returns it.
+/// Memory, kernels and submissions of a device, without tensors. Returned by
+/// [`Device::runtime`](crate::Device::runtime).
 pub use kiln_device::Device as Runtime;
 pub use kiln_device::{DeviceLimits, DeviceMemory, Feature, HostAccess};
 #[cfg(feature = "gpu")]

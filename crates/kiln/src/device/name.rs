@@ -1,12 +1,12 @@
-//! Names that tell open devices apart in messages.
+//! Names that distinguish open devices in messages.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// How many devices of each id this process opened.
+/// The number of devices that this process opened, by id.
 static OPENED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
-/// Returns the name of a device that is opened now: its id, with an ordinal from the second one on (`cpu`, `cpu#2`).
+/// Returns the name of a newly opened device: its id, with an ordinal from the second one on (`cpu`, `cpu#2`).
 pub(super) fn next(id: &str) -> String {
     let mut opened = OPENED.lock();
     let count = opened.entry(id.to_string()).or_default();

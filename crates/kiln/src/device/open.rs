@@ -9,28 +9,28 @@ use kiln_device::{DeviceInfo, KernelCacheOptions};
 use kiln_ir::{Error, ErrorKind, Result};
 
 impl Device {
-    /// Lists every device of this machine without opening one: the CPU device, then the GPUs, the best first.
+    /// Lists every device of this machine without opening one: the CPU device, then the GPUs, best first.
     ///
     /// Querying the GPU drivers takes up to a few tenths of a second.
     pub fn list() -> Vec<DeviceInfo> {
         with_cpu(gpus::probe().unwrap_or_default())
     }
 
-    /// Opens the default device: a real GPU where one can be opened, otherwise the CPU device.
+    /// Opens the default device: a hardware GPU if one can be opened, otherwise the CPU device.
     ///
     /// A software GPU (llvmpipe, SwiftShader, WARP) is slower than the CPU device and is opened only by
-    /// [index](Self::gpu) or [name](Self::by_name). [`choose`](Self::choose) also returns the reason of the choice.
+    /// [index](Self::gpu) or [name](Self::by_name). [`choose`](Self::choose) also returns the reason for the choice.
     ///
     /// # Errors
-    /// As [`cpu`](Self::cpu).
+    /// Same as [`cpu`](Self::cpu).
     pub fn best() -> Result<Self> {
         Ok(Self::choose()?.device)
     }
 
-    /// Opens the default device as [`best`](Self::best) does, and says why it was chosen and the others were not.
+    /// Opens the default device as [`best`](Self::best) does, and returns why it was chosen and the others were not.
     ///
     /// # Errors
-    /// As [`cpu`](Self::cpu).
+    /// Same as [`cpu`](Self::cpu).
     pub fn choose() -> Result<Choice> {
         let found = gpus::probe();
         let no_gpu = match &found {
@@ -42,20 +42,20 @@ impl Device {
         Ok(Choice { device: selection.device, reason: selection.reason, rejected: selection.rejected })
     }
 
-    /// Opens the CPU device with one thread per core. It needs no driver. Compiled kernels are kept between runs in
+    /// Opens the CPU device with one thread per core. It needs no driver. Compiled kernels are stored between runs in
     /// [`kernel_cache_dir`](crate::cache::kernel_cache_dir).
     ///
     /// # Errors
-    /// The error of the system where memory or threads cannot be had.
+    /// Returns the system error if memory or threads cannot be allocated.
     pub fn cpu() -> Result<Self> {
         Self::cpu_with(CpuOptions::new())
     }
 
-    /// Opens the CPU device with these settings. Kernels are kept in [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the
-    /// settings name another directory or none.
+    /// Opens the CPU device with these settings. Compiled kernels are stored in
+    /// [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the settings name another directory or none.
     ///
     /// # Errors
-    /// `InvalidArgument` where the settings contradict each other; otherwise as [`cpu`](Self::cpu).
+    /// Returns `InvalidArgument` if the settings contradict each other. Otherwise same as [`cpu`](Self::cpu).
     pub fn cpu_with(options: CpuOptions) -> Result<Self> {
         kiln_cpu::open(options.or_disk(default_disk)).map(Self::from)
     }
@@ -64,26 +64,26 @@ impl Device {
     /// [`take_findings`](Self::take_findings). It is slow and meant for debugging: see [`CpuOptions::sanitized`].
     ///
     /// # Errors
-    /// As [`cpu`](Self::cpu).
+    /// Same as [`cpu`](Self::cpu).
     pub fn sanitized() -> Result<Self> {
         Self::cpu_with(CpuOptions::new().sanitized(true))
     }
 
-    /// Opens the GPU with this index among the GPUs of [`list`](Self::list), software GPUs included. Compiled kernels are kept
-    /// between runs in [`kernel_cache_dir`](crate::cache::kernel_cache_dir).
+    /// Opens the GPU with this index among the GPUs of [`list`](Self::list), software GPUs included. Compiled kernels
+    /// are stored between runs in [`kernel_cache_dir`](crate::cache::kernel_cache_dir).
     ///
     /// # Errors
-    /// `Unsupported` where there is no such GPU, where its driver refuses to open it, or where the feature `gpu` of this
+    /// Returns `Unsupported` if the GPU does not exist, its driver fails to open it, or the feature `gpu` of this
     /// crate is off.
     pub fn gpu(index: usize) -> Result<Self> {
         gpus::open(index, KernelCacheOptions::new()).map(Self::from)
     }
 
-    /// Opens a GPU with these settings. Kernels are kept in [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the settings
-    /// name another directory or none.
+    /// Opens a GPU with these settings. Compiled kernels are stored in
+    /// [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the settings name another directory or none.
     ///
     /// # Errors
-    /// As [`gpu`](Self::gpu), and `InvalidArgument` where the settings contradict each other.
+    /// Same as [`gpu`](Self::gpu), and `InvalidArgument` if the settings contradict each other.
     #[cfg(feature = "gpu")]
     pub fn gpu_with(index: usize, options: kiln_gpu::GpuOptions) -> Result<Self> {
         kiln_gpu::open(index, options.or_disk(default_disk)).map(Self::from)
@@ -93,16 +93,16 @@ impl Device {
     /// of [`list`](Self::list), for settings and command lines.
     ///
     /// # Errors
-    /// `InvalidArgument` where the name has another form or that GPU does not exist, with a list of the valid names;
-    /// otherwise as [`cpu`](Self::cpu) and [`gpu`](Self::gpu).
+    /// Returns `InvalidArgument` with a list of the valid names if the name is malformed or the GPU does not exist.
+    /// Otherwise same as [`cpu`](Self::cpu) and [`gpu`](Self::gpu).
     pub fn by_name(name: &str) -> Result<Self> {
         Self::by_name_with(name, KernelCacheOptions::new())
     }
 
-    /// Opens the device with this name, with these settings of its kernel cache.
+    /// Opens the device with this name and these kernel cache settings.
     ///
     /// # Errors
-    /// As [`by_name`](Self::by_name), and `InvalidArgument` where the settings contradict each other.
+    /// Same as [`by_name`](Self::by_name), and `InvalidArgument` if the settings contradict each other.
     pub fn by_name_with(name: &str, kernels: KernelCacheOptions) -> Result<Self> {
         match Name::parse(name) {
             Some(Name::Cpu) => Self::cpu_with(CpuOptions::new().kernels(kernels)),
@@ -132,7 +132,7 @@ impl Name {
             "gpu" => Some(Self::Gpu(0)),
             _ => {
                 let digits = name.strip_prefix("gpu:")?;
-                // One spelling for each device: neither `gpu:+1` nor `gpu:01`.
+                // Each device has exactly one spelling: `gpu:+1` and `gpu:01` are rejected.
                 let index: usize = digits.parse().ok().filter(|index: &usize| index.to_string() == digits)?;
                 Some(Self::Gpu(index))
             }
@@ -140,7 +140,8 @@ impl Name {
     }
 }
 
-/// A GPU beyond the last one is a wrong name; where there is no GPU at all, the driver's own words help more.
+/// Reports an index past the last GPU as an invalid name. If there is no GPU at all, the driver's message is more
+/// useful and is kept.
 fn explain(error: Error, name: &str, index: usize, listed: &[DeviceInfo]) -> Error {
     let gpus = listed.len().saturating_sub(1);
     if gpus > 0 && index >= gpus { unknown(name, listed).with_source(error) } else { error }

@@ -27,10 +27,10 @@ impl Device {
         self.runtime().info()
     }
 
-    /// Blocks until everything submitted so far is done.
+    /// Blocks until all submitted work is done.
     ///
     /// # Errors
-    /// The device's fault, where submitted work did not run.
+    /// Returns the device error if submitted work failed.
     pub fn synchronize(&self) -> Result<()> {
         self.runtime().synchronize()
     }
@@ -41,7 +41,7 @@ impl Device {
     /// Allocates a buffer of `bytes` bytes with unspecified contents.
     ///
     /// # Errors
-    /// `OutOfMemory` and `TooLarge` of the [pool](Pool::allocate); the device's fault.
+    /// Returns `OutOfMemory` and `TooLarge` from the [pool](Pool::allocate), and device errors.
     #[inline]
     pub fn buffer(&self, bytes: u64) -> Result<Buffer> {
         self.runtime().buffer(bytes)
@@ -50,7 +50,7 @@ impl Device {
     /// Allocates a buffer with a label or a usage.
     ///
     /// # Errors
-    /// As [`buffer`](Self::buffer).
+    /// Same as [`buffer`](Self::buffer).
     #[inline]
     pub fn buffer_with(&self, options: BufferOptions<'_>) -> Result<Buffer> {
         self.runtime().buffer_with(options)
@@ -59,7 +59,7 @@ impl Device {
     /// Allocates a buffer of `len` elements with unspecified contents.
     ///
     /// # Errors
-    /// As [`buffer`](Self::buffer).
+    /// Same as [`buffer`](Self::buffer).
     pub fn buffer_of<T: Pod>(&self, len: usize) -> Result<TypedBuffer<T>> {
         self.runtime().buffer_of(len)
     }
@@ -75,12 +75,12 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// As [`buffer`](Self::buffer) and [`TypedBuffer::write`].
+    /// Same as [`buffer`](Self::buffer) and [`TypedBuffer::write`].
     pub fn buffer_from<T: Pod>(&self, data: &[T]) -> Result<TypedBuffer<T>> {
         self.runtime().buffer_from(data)
     }
 
-    /// Returns the pool that all buffers of this device come from.
+    /// Returns the pool that allocates all buffers of this device.
     pub fn pool(&self) -> &Pool {
         self.runtime().pool()
     }
@@ -90,11 +90,12 @@ impl Device {
         self.runtime().buffer_pool_stats()
     }
 
-    /// Returns the caches of the device, which share one byte budget: plans, kernels in memory, and caches that you register. A
-    /// [trim](CacheRegistry::trim) also releases the free blocks of the [pool](Self::pool).
+    /// Returns the cache registry of the device. Plans, kernels in memory, and the caches that you register share one
+    /// byte budget. A [trim](CacheRegistry::trim) also releases the free blocks of the [pool](Self::pool).
     ///
-    /// Keep [buffers](Buffer) in such a cache, not devices or tensors: an entry that holds its own device keeps the device open until the
-    /// entry is evicted. The registry creates entries with a [`Runtime`](crate::device::Runtime), which [`runtime`](Self::runtime) returns.
+    /// Store [buffers](Buffer) in such a cache, not devices or tensors: an entry that holds its own device keeps the
+    /// device open until the entry is evicted. The registry creates entries with a
+    /// [`Runtime`](crate::device::Runtime), which [`runtime`](Self::runtime) returns.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -110,13 +111,13 @@ impl Device {
     }
 }
 
-/// Kernels in WGSL.
+/// WGSL kernels.
 impl Device {
-    /// Returns the kernel of a source: from memory, from disk, or compiled now.
+    /// Returns the kernel for a source: from memory, from disk, or newly compiled.
     ///
     /// # Errors
-    /// `CompileFailed` where the source has an error, with file, line, column and text; `Unsupported` where the device cannot
-    /// run it; the device's fault.
+    /// Returns `CompileFailed` with file, line, column and text if the source has an error, `Unsupported` if the
+    /// device cannot run it, and device errors.
     pub fn kernel(&self, source: impl Borrow<KernelSource>) -> Result<Kernel> {
         self.runtime().kernel(source)
     }
@@ -124,7 +125,7 @@ impl Device {
     /// Computes the cache key of a source once, for callers that request its kernel often.
     ///
     /// # Errors
-    /// `Unsupported` where the device runs no WGSL.
+    /// Returns `Unsupported` if the device cannot run WGSL.
     pub fn prepare(&self, source: &KernelSource) -> Result<PreparedKernel> {
         self.runtime().prepare(source)
     }
@@ -134,18 +135,19 @@ impl Device {
         self.runtime().warm_kernels(sources, threads)
     }
 
-    /// Starts to load the `count` most used kernels from disk in the background.
+    /// Starts loading the `count` most used kernels from disk in the background.
     ///
     /// # Errors
-    /// `Io` where no thread can start.
+    /// Returns `Io` if the thread cannot be started.
     pub fn preload_kernels(&self, count: usize) -> Result<Preload> {
         self.runtime().preload_kernels(count)
     }
 
-    /// Says whether a request for this kernel would hit memory or disk, and if neither, what changed since it was stored.
+    /// Explains whether a request for this kernel would hit memory or disk, and if neither, what changed since it was
+    /// stored.
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
+    /// Same as [`prepare`](Self::prepare).
     pub fn explain_kernel(&self, source: &KernelSource) -> Result<KernelExplanation> {
         self.runtime().explain_kernel(source)
     }
@@ -155,7 +157,7 @@ impl Device {
         self.runtime().kernel_cache_stats()
     }
 
-    /// Returns the disk tier of the kernel cache; `None` where there is none or its directory cannot be used.
+    /// Returns the disk tier of the kernel cache; `None` if there is none or its directory cannot be used.
     pub fn kernel_store(&self) -> Option<&DiskStore> {
         self.runtime().kernel_store()
     }
@@ -174,24 +176,25 @@ impl Device {
         self.runtime().commands()
     }
 
-    /// Submits commands without waiting for them, and returns the number of the submission. A list with more than 64 MiB of data from the
-    /// host becomes several submissions; the number is that of the last.
+    /// Submits commands without waiting for them, and returns the submission number. A list with more than 64 MiB of
+    /// data from the host is split into several submissions; the number is that of the last.
     ///
     /// # Errors
-    /// `InvalidArgument` where a buffer or kernel belongs to another device; the device's fault.
+    /// Returns `InvalidArgument` if a buffer or kernel belongs to another device, and device errors.
     pub fn submit(&self, commands: CommandList) -> Result<u64> {
         self.runtime().submit(commands)
     }
 
-    /// Returns the number of kernel launches so far, replays included. The CPU device runs plans of tensors without launches.
+    /// Returns the number of kernel launches so far, replays included. The CPU device runs tensor plans without
+    /// launches.
     pub fn launches(&self) -> u64 {
         self.runtime().launches()
     }
 
-    /// Records commands once, to be replayed many times.
+    /// Records commands once for repeated replay.
     ///
     /// # Errors
-    /// The error of `record`; `InvalidArgument` where a buffer or kernel belongs to another device.
+    /// Returns the error of `record`, and `InvalidArgument` if a buffer or kernel belongs to another device.
     pub fn capture(&self, record: impl FnOnce(&mut CommandList) -> Result<()>) -> Result<Captured> {
         self.runtime().capture(record)
     }
@@ -199,41 +202,42 @@ impl Device {
 
 /// Observation; see [`observe`](crate::observe).
 impl Device {
-    /// Sends all events of this device to a watcher from now on. The device owns the watcher, and delivers everything before its last
-    /// handle is gone.
+    /// Sends all later events of this device to a watcher. The device owns the watcher, and delivers all events
+    /// before its last handle is dropped.
     ///
     /// # Errors
-    /// `Unsupported` without the feature `events` of the crate; `Io` where no thread can start.
+    /// Returns `Unsupported` without the feature `events` of the crate, and `Io` if the thread cannot be started.
     pub fn watch(&self, watcher: impl Watcher) -> Result<WatchId> {
         self.runtime().watch(watcher)
     }
 
-    /// Ends a watch after the events of everything submitted are delivered; `None` where there is no such watch. It does not wait when it
-    /// is called by a watcher.
+    /// Ends a watch after the events of all submitted work are delivered; `None` if there is no such watch. It does
+    /// not wait if called by a watcher.
     pub fn unwatch(&self, watch: WatchId) -> Option<WatchReport> {
         self.runtime().unwatch(watch)
     }
 
-    /// Emits `tracing` spans with the target `kiln` while it is on. Needs the feature `events` of the crate.
+    /// Turns `tracing` spans with the target `kiln` on or off. Needs the feature `events` of the crate.
     pub fn set_tracing(&self, on: bool) {
         self.runtime().set_tracing(on);
     }
 
     /// Counts and times kernels while the returned value lives. The counts stay until profiling starts again.
     ///
-    /// The CPU device times every kernel; a GPU those for which it has [timestamps](crate::device::Feature::Timestamps), with a pass per
-    /// dispatch. Needs the feature `events` of the crate.
+    /// The CPU device times every kernel; a GPU times those for which it has
+    /// [timestamps](crate::device::Feature::Timestamps), with one pass per dispatch. Needs the feature `events` of
+    /// the crate.
     pub fn profile(&self) -> Profiling {
         self.runtime().profile()
     }
 
-    /// Switches on or off what [`profile`](Self::profile) does, for programs with one place that decides.
+    /// Turns [profiling](Self::profile) on or off, for programs that control it in one place.
     pub fn set_profiling(&self, on: bool) {
         self.runtime().set_profiling(on);
     }
 
-    /// Returns the counts and times of each kernel since profiling began, the longest first. Kernels that a GPU has not finished are
-    /// missing: [`synchronize`](Self::synchronize) first.
+    /// Returns the counts and times of each kernel since profiling started, longest first. Kernels that a GPU has not
+    /// finished are missing: call [`synchronize`](Self::synchronize) first.
     pub fn kernel_statistics(&self) -> Vec<KernelStatistics> {
         self.runtime().kernel_statistics()
     }

@@ -1,4 +1,4 @@
-//! Values whose type is known at run time.
+//! Dynamically typed values.
 
 use crate::{DType, Device, Result, Tensor};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Dynamic {
     /// A tensor.
     Tensor(Tensor),
-    /// A number without a dtype: it takes the dtype of the tensors beside it.
+    /// A number without a dtype: it takes the dtype of the other operands.
     Number(f64),
     /// True or false.
     Flag(bool),
@@ -16,17 +16,17 @@ pub enum Dynamic {
     DType(DType),
     /// A string.
     Text(String),
-    /// An argument that is left out.
+    /// An omitted argument.
     None,
-    /// Several values.
+    /// A list of values.
     List(Vec<Self>),
 }
 
-/// Integers up to here are exact in `f64`.
+/// The largest magnitude up to which all integers are exact in `f64`.
 const MAX_INTEGER: f64 = (1u64 << 53) as f64;
 
 impl Dynamic {
-    /// Returns the value of a word with a meaning: `inf`, `nan`, `true`, `false`, `none` and the dtypes.
+    /// Returns the value of a keyword: `inf`, `nan`, `true`, `false`, `none` or a dtype.
     pub fn of_word(word: &str) -> Option<Self> {
         match word {
             "inf" => Some(Self::Number(f64::INFINITY)),
@@ -38,12 +38,12 @@ impl Dynamic {
         }
     }
 
-    /// Returns the value of a default: a word with a meaning, or a number.
+    /// Parses a default: a keyword, or a number.
     pub(super) fn parse(text: &str) -> Self {
         Self::of_word(text).or_else(|| text.parse().ok().map(Self::Number)).unwrap_or(Self::None)
     }
 
-    /// Returns the value as an integer where it is a whole number.
+    /// Returns the value as an integer if it is a whole number.
     pub fn integer(&self) -> Option<isize> {
         match self {
             Self::Number(number) if number.fract() == 0.0 && number.abs() <= MAX_INTEGER => Some(*number as isize),
@@ -52,7 +52,7 @@ impl Dynamic {
     }
 }
 
-/// As error messages name a value.
+/// Formats a value for error messages.
 impl fmt::Display for Dynamic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,14 +70,14 @@ impl fmt::Display for Dynamic {
     }
 }
 
-/// A type of parameters.
+/// A parameter type.
 pub(super) trait FromDynamic: Sized {
-    /// How error messages name the type.
+    /// The name of the type in error messages.
     const EXPECTED: &'static str;
-    /// How they name a list of it.
+    /// The name of a list of the type in error messages.
     const EXPECTED_LIST: &'static str = Self::EXPECTED;
 
-    /// Converts a value; `None` where it has another type.
+    /// Converts a value; `None` if it has another type.
     fn from_dynamic(value: &Dynamic, device: &Device) -> Result<Option<Self>>;
 }
 
@@ -96,7 +96,7 @@ macro_rules! from_dynamic {
 }
 
 from_dynamic! {
-    // A number has no tensor beside it here, so it becomes an `f32`.
+    // A number without other operands becomes an `f32`.
     Tensor: "a tensor", "tensors", |value, device| match value {
         Dynamic::Tensor(tensor) => Some(tensor.clone()),
         Dynamic::Number(number) => Some(Tensor::full((), *number, DType::F32, device)?),
@@ -126,7 +126,7 @@ impl<T: FromDynamic> FromDynamic for Option<T> {
     }
 }
 
-/// One value alone is a list of one.
+/// A single value is a list of one.
 impl<T: FromDynamic> FromDynamic for Vec<T> {
     const EXPECTED: &'static str = T::EXPECTED_LIST;
 

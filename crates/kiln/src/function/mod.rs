@@ -1,7 +1,7 @@
-//! Tensor functions by name, for programs that read expressions: `kiln eval` and `kiln ops` take their list from here.
+//! Tensor functions by name, for programs that evaluate expressions: `kiln eval` and `kiln ops` use this list.
 //!
-//! A [`Function`] is an elementwise op, from the op table, or another method of [`Tensor`] that makes one tensor, from the table in
-//! `methods.rs`. Its arguments are [`Dynamic`] values.
+//! A [`Function`] is an elementwise op from the op table, or another method of [`Tensor`] that returns one tensor,
+//! from the table in `methods.rs`. Its arguments are [`Dynamic`] values.
 //!
 //! ```
 //! use kiln::function::{Dynamic, Function};
@@ -32,11 +32,11 @@ use std::fmt;
 /// A parameter of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Whether it takes a list, or all arguments that are left.
+    /// Whether it takes a list, or all remaining arguments.
     pub takes_rest: bool,
-    /// The default as source text; `None` where an argument is required.
+    /// The default as source text; `None` if the argument is required.
     pub default: Option<&'static str>,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Parameter {
     }
 }
 
-/// A function of tensors.
+/// A tensor function.
 #[derive(Clone, Copy, Debug)]
 pub enum Function {
     /// An elementwise op.
@@ -64,12 +64,12 @@ pub enum Function {
     Method(&'static Method),
 }
 
-/// An error of a call, and which argument caused it where one did.
+/// An error of a call, with the argument that caused it, if any.
 #[derive(Clone, Debug)]
 pub struct CallError {
     /// The position of the argument.
     pub argument: Option<usize>,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
@@ -93,21 +93,21 @@ impl Function {
         op::all().iter().copied().map(Self::Op).chain(methods::ALL.iter().map(Self::Method))
     }
 
-    /// Returns the function of this name.
+    /// Returns the function with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::all().find(|function| function.name() == name)
     }
 
-    /// Returns its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
-            // Ops whose names are keywords of Rust end with a `_` there.
+            // Ops whose names are Rust keywords end with `_` in the table.
             Self::Op(op) => op.name.trim_end_matches('_'),
             Self::Method(method) => method.name,
         }
     }
 
-    /// Returns a sentence that says what it computes.
+    /// Returns a one-sentence description.
     pub fn doc(self) -> &'static str {
         match self {
             Self::Op(op) => op.doc,
@@ -115,7 +115,7 @@ impl Function {
         }
     }
 
-    /// Returns its parameters.
+    /// Returns the parameters.
     pub fn parameters(self) -> Vec<Parameter> {
         match self {
             Self::Op(op) => {
@@ -131,11 +131,12 @@ impl Function {
         format!("{}({})", self.name(), parameters.join(", "))
     }
 
-    /// Calls the function with an argument for each of the first parameters; the others take their defaults. `device` is where functions
-    /// without a tensor argument make one.
+    /// Calls the function with arguments for the leading parameters; the others take their defaults. Functions
+    /// without a tensor argument create their result on `device`.
     ///
     /// # Errors
-    /// `InvalidArgument` for an argument that is missing, superfluous, or of the wrong type; otherwise the error of the method.
+    /// Returns `InvalidArgument` if an argument is missing, unexpected, or of the wrong type, and otherwise the error
+    /// of the method.
     pub fn call(self, arguments: &[Dynamic], device: &Device) -> Result<Tensor, CallError> {
         let parameters = if let Self::Method(method) = self { method.parameters } else { &[] };
         let mut call = Call { function: self, parameters, arguments, device, next: 0 };
@@ -150,10 +151,10 @@ impl Function {
     }
 }
 
-/// A call whose arguments are read one after the other.
+/// A call in progress, which reads its arguments in order.
 struct Call<'a> {
     function: Function,
-    /// Those of a method.
+    /// The parameters of a method.
     parameters: &'static [Parameter],
     arguments: &'a [Dynamic],
     device: &'a Device,
@@ -161,7 +162,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Returns the next argument, or its parameter's default.
+    /// Returns the next argument, or the default of its parameter.
     fn read<T: FromDynamic>(&mut self) -> Result<T, CallError> {
         let index = self.next;
         let parameter = self.parameters[index];
@@ -181,7 +182,7 @@ impl Call<'_> {
         CallError { argument: Some(argument), error: Error::new(ErrorKind::InvalidArgument, message) }
     }
 
-    /// Applies an elementwise op. Numbers become tensors with the dtype that the op expects beside its tensors.
+    /// Applies an elementwise op. Numbers become tensors with the dtype that matches the other operands.
     fn apply(&mut self, op: &'static ElementOp) -> Result<Tensor, CallError> {
         let is_condition = |index: usize| index == 0 && op.signature == Signature::Select;
         let mut tensors = self.arguments.iter().enumerate().filter_map(|(index, argument)| match argument {

@@ -1,10 +1,11 @@
-//! Metrics of devices: as data, as Prometheus text, as JSON for `kiln top`, and for the recorder of the `metrics` facade.
+//! Metrics of devices: as data, as Prometheus text, as JSON for `kiln top`, and through the `metrics` facade.
 //!
-//! A [`Watch`] knows devices and collects their [`Metric`]s when asked. It starts no thread and opens no port: a program that serves
-//! metrics answers requests with [`Watch::to_prometheus`] and [`Watch::to_json`]. Names, kinds and meanings are declared in
-//! `kiln_device::metrics`.
+//! A [`Watch`] holds devices and collects their [`Metric`]s on request. It starts no thread and opens no port: a
+//! program that serves metrics answers requests with [`Watch::to_prometheus`] and [`Watch::to_json`]. Names, kinds
+//! and meanings are declared in `kiln_device::metrics`.
 //!
-//! `kiln top` shows a running process. It asks an address for `/metrics.json`, or reads a file that the process replaces now and then:
+//! `kiln top` shows a running process. It polls `/metrics.json` at an address, or a file that the process rewrites
+//! periodically:
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {

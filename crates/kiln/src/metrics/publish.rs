@@ -1,18 +1,18 @@
-//! Metrics for the recorder of the `metrics` facade.
+//! Publishes metrics to the recorder of the `metrics` facade.
 
 use super::{Metric, MetricKind, Sample};
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 
 static METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
-/// Gives the metrics to the recorder of this thread or of the program.
+/// Sends the metrics to the recorder of this thread or of the program.
 pub(super) fn publish(metrics: &[Metric]) {
     with_recorder(|recorder| metrics.iter().for_each(|metric| give(recorder, metric)));
 }
 
 fn give(recorder: &dyn Recorder, metric: &Metric) {
     let unit = unit(metric.name);
-    // Counters of the facade are whole numbers.
+    // The facade's counters are integers, so sums of seconds become gauges.
     let is_whole = metric.kind == MetricKind::Counter && unit != Some(Unit::Seconds);
     if is_whole {
         recorder.describe_counter(metric.name.into(), unit, metric.help.into());
@@ -30,7 +30,7 @@ fn give(recorder: &dyn Recorder, metric: &Metric) {
     }
 }
 
-/// The unit, which is the last word of a name but for `total`.
+/// Returns the unit of a metric: the last word of its name, ignoring `total`.
 fn unit(name: &str) -> Option<Unit> {
     match name.strip_suffix("_total").unwrap_or(name).rsplit('_').next() {
         Some("seconds") => Some(Unit::Seconds),

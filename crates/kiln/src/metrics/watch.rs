@@ -1,4 +1,4 @@
-//! The devices whose metrics are collected.
+//! A set of devices whose metrics are collected.
 
 use super::Metric;
 use super::publish::publish;
@@ -13,11 +13,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-/// Devices whose metrics are collected. Clones are the same watch.
+/// A set of devices whose metrics are collected. Clones share the same set.
 ///
-/// It owns none of them: a device goes when the program drops it, at most a snapshot later. Its last numbers stay, with
-/// `kiln_device_open` 0, until a device with the same id is added. While the watch lives, the kernels of its devices are
-/// [counted and timed](Device::profile).
+/// It holds weak references: a device closes when the program drops it, at most one snapshot later. Its last metrics
+/// stay, with `kiln_device_open` 0, until a device with the same id is added. While the watch lives, the kernels of
+/// its devices are [counted and timed](Device::profile).
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
@@ -26,7 +26,7 @@ struct Shared {
     devices: Mutex<Vec<WatchedDevice>>,
 }
 
-/// A device under its label, which no other has.
+/// A device with its unique label.
 struct WatchedDevice {
     id: String,
     label: String,
@@ -35,20 +35,20 @@ struct WatchedDevice {
 }
 
 enum State {
-    /// The device, whose kernels are timed.
+    /// An open device, with profiling on.
     Open { device: WeakDevice, _profiling: Profiling },
-    /// What it told when it went.
+    /// The last metrics of a closed device.
     Closed(Vec<Metric>),
 }
 
 impl Watch {
-    /// A watch of no device.
+    /// Creates a watch without devices.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a device, under its id as label; where there is one with the same id, under `cpu#2` and so on. One that is there
-    /// already is not added again.
+    /// Adds a device, labelled with its id, or `cpu#2` and so on if that label is taken. A device that is already in
+    /// the set is not added again.
     pub fn add(&self, device: &Device) {
         let mut devices = self.0.devices.lock();
         let is_same = |watched: &WatchedDevice| matches!(&watched.state, State::Open { device: known, .. } if known.is_of(device));
@@ -73,13 +73,14 @@ impl Watch {
         device.last_words().add(self, number);
     }
 
-    /// The metrics of all devices now, in the order in which they were added.
+    /// Returns the current metrics of all devices, in the order in which they were added.
     pub fn snapshot(&self) -> Vec<Metric> {
         let own = [("version", env!("CARGO_PKG_VERSION")), ("pid", &std::process::id().to_string())];
         let mut all = vec![Metric::gauge("kiln_info", "Version and process; always 1.").sample(&own, 1.0)];
         let mut devices = self.0.devices.lock();
-        // All of them before any is asked, and dropped when nothing is locked any more: metrics of one device may drop what it caches, and
-        // with it the last handle of another, which then locks this list.
+        // Lock order: upgrade all handles before reading any metrics, and drop them after the lock is released.
+        // Reading the metrics of one device may evict cache entries that hold the last handle of another device,
+        // whose drop locks this list.
         let held: Vec<Option<Device>> = devices.iter().map(WatchedDevice::open).collect();
         for (watched, device) in devices.iter_mut().zip(&held) {
             match (&watched.state, device) {
@@ -92,24 +93,26 @@ impl Watch {
         all
     }
 
-    /// The metrics of all devices now, in the Prometheus text format.
+    /// Returns the current metrics of all devices in the Prometheus text format.
     pub fn to_prometheus(&self) -> String {
         to_prometheus(&self.snapshot())
     }
 
-    /// The metrics of all devices now, as JSON. `kiln top` asks for it at `/metrics.json`; [`to_json`] describes the form.
+    /// Returns the current metrics of all devices as JSON. `kiln top` reads it from `/metrics.json`; [`to_json`]
+    /// describes the format.
     pub fn to_json(&self) -> String {
         to_json(&self.snapshot())
     }
 
-    /// Replaces a file with the metrics of all devices now: JSON where its name ends in `.json`, for `kiln top file:PATH`, and Prometheus
-    /// text otherwise. A reader finds the old file or the new one, never a part.
+    /// Replaces a file with the current metrics of all devices: JSON if its name ends in `.json`, for
+    /// `kiln top file:PATH`, and Prometheus text otherwise. The replacement is atomic: a reader sees either the old
+    /// file or the new one.
     ///
     /// # Errors
-    /// `InvalidArgument` where something other than a file is at the path; `Io` where the file cannot be written.
+    /// Returns `InvalidArgument` if the path is not a regular file, and `Io` if the file cannot be written.
     pub fn write_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        // A rename would replace a device or a pipe by a file.
+        // The rename below would replace a device node or a pipe with a regular file.
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             let message = format!("metrics expected a file or nothing at {}, found something else", path.display());
             return Err(Error::new(ErrorKind::InvalidArgument, message));
@@ -126,15 +129,15 @@ impl Watch {
         })
     }
 
-    /// Gives the metrics of all devices now to the recorder of the `metrics` facade, where the program has one. Sums of seconds
-    /// are gauges there, because its counters are whole numbers.
+    /// Sends the current metrics of all devices to the recorder of the `metrics` facade, if the program installed
+    /// one. Sums of seconds are gauges there, because the facade's counters are integers.
     pub fn publish(&self) {
         publish(&self.snapshot());
     }
 }
 
 impl WatchedDevice {
-    /// The device, where it is open.
+    /// Returns the device if it is open.
     fn open(&self) -> Option<Device> {
         match &self.state {
             State::Open { device, .. } => device.upgrade(),
@@ -142,7 +145,7 @@ impl WatchedDevice {
         }
     }
 
-    /// The metrics of its device, which is open or about to go.
+    /// Collects the metrics of the device, which is open or closing.
     fn tell(&mut self, device: &kiln_device::Device, open: f64) -> Vec<Metric> {
         let help = "1 while the device is open, 0 where its last numbers are told.";
         let mut told = vec![Metric::gauge("kiln_device_open", help).sample(&[], open)];
@@ -162,7 +165,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// The watches that a device tells its last numbers when it goes.
+/// The watches that receive the last metrics of a device when it closes.
 #[derive(Default)]
 pub(crate) struct LastWords(Mutex<Vec<(Weak<Shared>, usize)>>);
 
@@ -173,7 +176,7 @@ impl LastWords {
         watches.push((Arc::downgrade(&watch.0), number));
     }
 
-    /// Tells them.
+    /// Sends the last metrics to them.
     pub(crate) fn say(&mut self, device: &kiln_device::Device) {
         for (watch, number) in self.0.get_mut().drain(..) {
             let Some(watch) = watch.upgrade() else { continue };

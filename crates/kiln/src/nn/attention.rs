@@ -1,13 +1,14 @@
-//! Attention with several heads.
+//! Multi-head attention.
 
 use super::init::{self, TensorOptions};
 use super::{AttentionOptions, Linear, Mode, Module, Parameter, Visitor, linear};
 use crate::{Error, ErrorKind, Result, Tensor};
 
-/// Attention with several heads over sequences `(batch, length, width)`: [`Tensor::attention`] with projections before and after.
+/// Multi-head attention over sequences `(batch, length, width)`: [`Tensor::attention`] with input and output
+/// projections.
 ///
-/// [`forward`](Module::forward) is self-attention. [`attend`](Self::attend) takes queries, keys and values of their own. Parameters have the names of
-/// PyTorch's `nn.MultiheadAttention`.
+/// [`forward`](Module::forward) is self-attention. [`attend`](Self::attend) takes separate queries, keys and values.
+/// Parameters have the names of PyTorch's `nn.MultiheadAttention`.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -28,41 +29,43 @@ use crate::{Error, ErrorKind, Result, Tensor};
 #[doc(alias = "MultiheadAttention")]
 #[doc(alias = "SelfAttention")]
 pub struct MultiHeadAttention {
-    /// The weights of queries, keys and values.
+    /// The weights of the query, key and value projections.
     pub in_proj: InProjection,
-    /// The biases of queries, keys and values, in this order.
+    /// The biases of the query, key and value projections, in this order.
     pub in_proj_bias: Option<Parameter>,
-    /// The projection of the heads' results.
+    /// The output projection.
     pub out_proj: Linear,
     width: usize,
     heads: usize,
     is_causal: bool,
 }
 
-/// The weights that make queries, keys and values.
+/// The weights of the query, key and value projections.
 #[derive(Clone, Debug)]
 pub enum InProjection {
-    /// `in_proj_weight`: `(3 * width, width)`, those of queries, keys and values in this order.
+    /// `in_proj_weight`: `(3 * width, width)`, with queries, keys and values in this order.
     Joint(Parameter),
     /// `q_proj_weight`, `k_proj_weight` and `v_proj_weight`: `(width, width of the input)` each.
     Separate([Parameter; 3]),
 }
 
 impl MultiHeadAttention {
-    /// Creates a layer for elements of `width` numbers, which `heads` share, with Xavier weights and biases of 0 (PyTorch's default).
+    /// Creates a layer for elements of `width` numbers, split among `heads` heads, with Xavier weights and zero
+    /// biases (PyTorch's default).
     ///
     /// # Errors
-    /// `InvalidArgument` where the heads cannot share the width evenly; as [`Linear::new`].
+    /// Returns `InvalidArgument` if the width is not divisible by the number of heads, and the errors of
+    /// [`Linear::new`].
     pub fn new(width: usize, heads: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         let options = options.into();
         let weight = init::xavier_uniform((3 * width, width), 1.0, options.clone())?;
         Self::with_projection(width, heads, InProjection::Joint(Parameter::new(&weight)?), &options)
     }
 
-    /// Creates a layer whose keys and values have other widths than its queries (`kdim` and `vdim` of PyTorch).
+    /// Creates a layer whose keys and values have different widths from its queries (`kdim` and `vdim` of PyTorch).
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     #[doc(alias = "kdim")]
     #[doc(alias = "vdim")]
     pub fn with_widths(
@@ -88,12 +91,12 @@ impl MultiHeadAttention {
         Ok(Self { in_proj, in_proj_bias: Some(zeros(3 * width)?), out_proj, width, heads, is_causal: false })
     }
 
-    /// Makes each query see the keys up to its own place only.
+    /// Applies a causal mask: each query attends only to keys up to its own position.
     pub fn causal(self) -> Self {
         Self { is_causal: true, ..self }
     }
 
-    /// Leaves out all biases.
+    /// Removes all biases.
     pub fn without_bias(self) -> Self {
         Self { in_proj_bias: None, out_proj: self.out_proj.without_bias(), ..self }
     }
@@ -102,7 +105,7 @@ impl MultiHeadAttention {
     /// broadcasts to `(batch, heads, m, n)`.
     ///
     /// # Errors
-    /// `ShapeMismatch` where the shapes do not fit together; as [`Tensor::attention`].
+    /// Returns `ShapeMismatch` if the shapes are incompatible, and the errors of [`Tensor::attention`].
     pub fn attend(
         &self,
         queries: &Tensor,
@@ -129,7 +132,7 @@ impl MultiHeadAttention {
         self.merge(&parts[0], &parts[1], &parts[2], options)
     }
 
-    /// The heads' results, side by side and projected.
+    /// Runs attention, concatenates the heads and projects the result.
     fn merge(&self, q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
         let options = if self.is_causal { options.causal() } else { options };
         let (batch, length) = (q.shape()[0], q.shape()[2]);
@@ -145,11 +148,11 @@ impl Module for MultiHeadAttention {
             return self.attend(input, input, input, AttentionOptions::new());
         };
         expect_sequence("an input", self.width, input)?;
-        // One product for all three.
+        // One matrix multiplication for queries, keys and values.
         let all = linear::affine(input, &weight.get(), self.in_proj_bias.as_ref().map(Parameter::get).as_ref())?;
         let (batch, length) = (input.shape()[0], input.shape()[1]);
         let all = all.reshape([batch, length, 3, self.heads, self.width / self.heads])?;
-        // (3, batch, heads, length, width of a head)
+        // (3, batch, heads, length, head width)
         let all = all.permute([2, 0, 3, 1, 4])?;
         self.merge(&all.select(0, 0)?, &all.select(0, 1)?, &all.select(0, 2)?, AttentionOptions::new())
     }

@@ -1,4 +1,4 @@
-//! Convolutions: what a window sees at each position, as rows, times a matrix.
+//! Convolutions as im2col and matrix multiplication.
 
 use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor};
@@ -24,20 +24,20 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Conv2d {
-    /// `(outputs, channels / groups, height, width)` of the window, as in PyTorch.
+    /// `(output channels, channels / groups, kernel height, kernel width)`, as in PyTorch.
     pub weight: Parameter,
-    /// A number for each output.
+    /// One number per output channel.
     pub bias: Option<Parameter>,
     window: Window,
     groups: usize,
 }
 
 impl Conv2d {
-    /// Creates a layer with weights and a bias that are uniform in ±1/√fan_in (PyTorch's default), stride 1 and no padding. A size is a number, or a pair
-    /// `(down, across)`.
+    /// Creates a layer with weights and a bias uniform in ±1/√fan_in (PyTorch's default), stride 1 and no padding. A
+    /// size is a number, or a pair `(vertical, horizontal)`.
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(
         channels: usize,
         outputs: usize,
@@ -47,8 +47,8 @@ impl Conv2d {
         Self::grouped(channels, outputs, size, 1, options)
     }
 
-    /// Creates a layer whose channels and outputs are in `groups`: the outputs of a group see the channels of that group alone. With as many groups as channels
-    /// it is a depthwise convolution.
+    /// Creates a grouped convolution: the output channels of a group see only the input channels of that group. With
+    /// as many groups as channels it is a depthwise convolution.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -65,7 +65,8 @@ impl Conv2d {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where there is no group, or where the groups divide the channels or the outputs unequally; otherwise as [`new`](Self::new).
+    /// Returns `InvalidArgument` if the number of groups is 0 or does not divide the input or output channels.
+    /// Otherwise same as [`new`](Self::new).
     pub fn grouped(
         channels: usize,
         outputs: usize,
@@ -92,25 +93,25 @@ impl Conv2d {
         Ok(Self { weight, bias: Some(drawn(&[outputs])?), window, groups })
     }
 
-    /// Sets the step from one position of the window to the next: down and across.
+    /// Sets the stride, vertical and horizontal.
     pub fn stride(mut self, stride: impl IntoPair) -> Self {
         self.window.stride = stride.into_pair();
         self
     }
 
-    /// Sets how many zeros are around the image.
+    /// Sets the zero padding on each side of the image.
     pub fn padding(mut self, padding: impl IntoPair) -> Self {
         self.window.padding = padding.into_pair();
         self
     }
 
-    /// Sets the step from one place in the window to the next.
+    /// Sets the dilation.
     pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
         self.window.dilation = dilation.into_pair();
         self
     }
 
-    /// Leaves out the bias.
+    /// Removes the bias.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -146,27 +147,27 @@ impl Module for Conv2d {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Conv1d {
-    /// `(outputs, channels / groups, length)` of the window, as in PyTorch.
+    /// `(output channels, channels / groups, kernel length)`, as in PyTorch.
     pub weight: Parameter,
-    /// A number for each output.
+    /// One number per output channel.
     pub bias: Option<Parameter>,
     window: Window,
     groups: usize,
 }
 
 impl Conv1d {
-    /// Creates a layer as [`Conv2d::new`] does.
+    /// Creates a layer, initialized as by [`Conv2d::new`].
     ///
     /// # Errors
-    /// As [`Conv2d::new`].
+    /// Same as [`Conv2d::new`].
     pub fn new(channels: usize, outputs: usize, size: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         Self::grouped(channels, outputs, size, 1, options)
     }
 
-    /// Creates a layer with groups as [`Conv2d::grouped`] does.
+    /// Creates a grouped convolution, as [`Conv2d::grouped`] does.
     ///
     /// # Errors
-    /// As [`Conv2d::grouped`].
+    /// Same as [`Conv2d::grouped`].
     pub fn grouped(
         channels: usize,
         outputs: usize,
@@ -179,25 +180,25 @@ impl Conv1d {
         Ok(Self { weight, bias, window, groups })
     }
 
-    /// Sets the step from one position of the window to the next.
+    /// Sets the stride.
     pub fn stride(mut self, stride: usize) -> Self {
         self.window.stride[1] = stride;
         self
     }
 
-    /// Sets how many zeros are on both sides of the sequence.
+    /// Sets the zero padding on each side of the sequence.
     pub fn padding(mut self, padding: usize) -> Self {
         self.window.padding[1] = padding;
         self
     }
 
-    /// Sets the step from one place in the window to the next.
+    /// Sets the dilation.
     pub fn dilation(mut self, dilation: usize) -> Self {
         self.window.dilation[1] = dilation;
         self
     }
 
-    /// Leaves out the bias.
+    /// Removes the bias.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -234,14 +235,14 @@ pub(super) fn expect_images(op: &str, axes: &[&str], channels: usize, input: &Te
     Err(Error::new(ErrorKind::ShapeMismatch, message))
 }
 
-/// A number for each channel of images, added.
+/// Adds one bias per channel to images.
 pub(super) fn add_bias(images: Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
     let Some(bias) = bias else { return Ok(images) };
     let bias = bias.get().to_dtype(images.dtype())?;
     images.add(&bias.reshape((bias.elem_count(), 1, 1))?)
 }
 
-/// A convolution of images with a weight `(outputs, channels / groups, height, width)`.
+/// Convolves images with a weight `(output channels, channels / groups, kernel height, kernel width)`.
 fn convolve(
     input: &Tensor,
     weight: &Tensor,
@@ -265,10 +266,11 @@ fn convolve(
     result.reshape([batch, down, across, outputs])?.permute([0, 3, 1, 2])
 }
 
-/// The product of rows `(count, groups * places)` with a weight `(outputs, places)`, group by group: `(count, outputs)`.
+/// Multiplies rows `(count, groups * places)` by a weight `(outputs, places)`, group by group; returns
+/// `(count, outputs)`.
 ///
-/// With one output in each group, as in a depthwise convolution, it is an elementwise product and a sum, which become one kernel. Otherwise it is a
-/// matrix product for each group.
+/// With one output channel per group, as in a depthwise convolution, it is an elementwise product and a sum, which
+/// fuse into one kernel. Otherwise it is one matrix multiplication per group.
 fn grouped_product(rows: &Tensor, weight: &Tensor, groups: usize) -> Result<Tensor> {
     let (count, (outputs, places)) = (rows.shape()[0], weight.dims2()?);
     let rows = rows.reshape((count, groups, places))?;
@@ -279,7 +281,7 @@ fn grouped_product(rows: &Tensor, weight: &Tensor, groups: usize) -> Result<Tens
     rows.transpose(0, 1)?.matmul(&weight)?.transpose(0, 1)?.reshape((count, outputs))
 }
 
-/// Each example as one row.
+/// Flattens each example into one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flatten;
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// A transposed convolution over images `(batch, channels, height, width)`, also called deconvolution: each element of the input adds a
 /// window of weights to the output.
 ///
-/// The output has `(height - 1) * stride - 2 * padding + dilation * (size - 1) + output_padding + 1` rows, and columns alike.
+/// The output has `(height - 1) * stride - 2 * padding + dilation * (size - 1) + output_padding + 1` rows; columns
+/// follow the same formula.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -28,20 +29,20 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ConvTranspose2d {
-    /// `(channels, outputs, height, width)` of the window, as in PyTorch.
+    /// `(channels, output channels, kernel height, kernel width)`, as in PyTorch.
     pub weight: Parameter,
-    /// A number for each output.
+    /// One number per output channel.
     pub bias: Option<Parameter>,
     window: Window,
     output_padding: [usize; 2],
 }
 
 impl ConvTranspose2d {
-    /// Creates a layer with weights and a bias that are uniform in ±1/√(outputs · window) (PyTorch's default), stride 1 and no padding. A size is a number, or
-    /// a pair `(down, across)`.
+    /// Creates a layer with weights and a bias uniform in ±1/√(outputs · window) (PyTorch's default), stride 1 and no
+    /// padding. A size is a number, or a pair `(vertical, horizontal)`.
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(
         channels: usize,
         outputs: usize,
@@ -49,7 +50,7 @@ impl ConvTranspose2d {
         options: impl Into<TensorOptions>,
     ) -> Result<Self> {
         let (size, options) = (size.into_pair(), options.into());
-        // PyTorch takes the second axis of a weight for the fan-in, also here.
+        // PyTorch computes fan-in from the second weight axis, also for transposed convolutions.
         let drawn =
             |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, outputs * size[0] * size[1], &options)?);
         let weight = drawn(&[channels, outputs, size[0], size[1]])?;
@@ -57,32 +58,32 @@ impl ConvTranspose2d {
         Ok(Self { weight, bias: Some(drawn(&[outputs])?), window, output_padding: [0, 0] })
     }
 
-    /// Sets the step of the window in the output from one element of the input to the next: down and across.
+    /// Sets the stride, vertical and horizontal.
     pub fn stride(mut self, stride: impl IntoPair) -> Self {
         self.window.stride = stride.into_pair();
         self
     }
 
-    /// Sets how many rows and columns are cut off on each side of the output.
+    /// Sets the padding: the number of rows and columns removed on each side of the output.
     pub fn padding(mut self, padding: impl IntoPair) -> Self {
         self.window.padding = padding.into_pair();
         self
     }
 
-    /// Sets how many rows and columns are added at the lower and right end of the output: fewer than the stride. It selects one of the
-    /// input sizes that a convolution with this stride maps to the same output size.
+    /// Sets how many rows and columns are added at the bottom and right of the output: fewer than the stride. It
+    /// selects one of the input sizes that a convolution with this stride maps to the same output size.
     pub fn output_padding(mut self, padding: impl IntoPair) -> Self {
         self.output_padding = padding.into_pair();
         self
     }
 
-    /// Sets the step from one place in the window to the next.
+    /// Sets the dilation.
     pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
         self.window.dilation = dilation.into_pair();
         self
     }
 
-    /// Leaves out the bias.
+    /// Removes the bias.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -119,32 +120,32 @@ impl Module for ConvTranspose2d {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ConvTranspose1d {
-    /// `(channels, outputs, length)` of the window, as in PyTorch.
+    /// `(channels, output channels, kernel length)`, as in PyTorch.
     pub weight: Parameter,
-    /// A number for each output.
+    /// One number per output channel.
     pub bias: Option<Parameter>,
     window: Window,
     output_padding: [usize; 2],
 }
 
 impl ConvTranspose1d {
-    /// Creates a layer as [`ConvTranspose2d::new`] does.
+    /// Creates a layer, initialized as by [`ConvTranspose2d::new`].
     ///
     /// # Errors
-    /// As [`ConvTranspose2d::new`].
+    /// Same as [`ConvTranspose2d::new`].
     pub fn new(channels: usize, outputs: usize, size: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         let ConvTranspose2d { weight, bias, window, output_padding } =
             ConvTranspose2d::new(channels, outputs, [1, size], options)?;
         Ok(Self { weight: Parameter::new(&weight.get().detach().squeeze(2)?)?, bias, window, output_padding })
     }
 
-    /// Sets the step of the window in the output from one element of the input to the next.
+    /// Sets the stride.
     pub fn stride(mut self, stride: usize) -> Self {
         self.window.stride[1] = stride;
         self
     }
 
-    /// Sets how many elements are cut off on each side of the output.
+    /// Sets the padding: the number of elements removed on each side of the output.
     pub fn padding(mut self, padding: usize) -> Self {
         self.window.padding[1] = padding;
         self
@@ -156,13 +157,13 @@ impl ConvTranspose1d {
         self
     }
 
-    /// Sets the step from one place in the window to the next.
+    /// Sets the dilation.
     pub fn dilation(mut self, dilation: usize) -> Self {
         self.window.dilation[1] = dilation;
         self
     }
 
-    /// Leaves out the bias.
+    /// Removes the bias.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -189,7 +190,8 @@ struct Transposed {
 }
 
 impl Transposed {
-    /// The windows of all elements of the input are one matrix product; [`Fold`] adds them up where they overlap.
+    /// Computes the windows of all input elements with one matrix multiplication; [`Fold`] sums them where they
+    /// overlap (col2im).
     fn apply(&self, input: &Tensor, weight: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
         let (&[batch, channels, height, width], &[_, outputs, down, across]) =
             (&input.shape()[..], &weight.shape()[..])
@@ -205,7 +207,7 @@ impl Transposed {
         add_bias(Tensor::kernel(Arc::new(Fold { window: self.window, image }), &[&rows])?, bias)
     }
 
-    /// Height and width of the output.
+    /// Returns the height and width of the output.
     fn output(&self, input: [usize; 2], tensor: &Tensor) -> Result<[usize; 2]> {
         let Window { size, stride, padding, dilation } = self.window;
         let wrong = |kind, what: &str| {

@@ -1,11 +1,12 @@
-//! Norms over groups of channels, example by example.
+//! Group and instance normalization.
 
 use super::init::TensorOptions;
 use super::norm::ones_and_zeros;
 use super::{Mode, Module, Parameter, Visitor};
 use crate::{DType, Error, ErrorKind, Result, Tensor};
 
-/// Group normalisation: the channels of an example, along axis 1, are divided into groups, and each group is brought to mean 0 and variance 1.
+/// Group normalization: divides the channels of each example, along axis 1, into groups, and normalizes each group to
+/// mean 0 and variance 1.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -22,7 +23,7 @@ use crate::{DType, Error, ErrorKind, Result, Tensor};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct GroupNorm {
-    /// The factor of each channel.
+    /// The scale of each channel.
     pub weight: Option<Parameter>,
     /// The bias of each channel.
     pub bias: Option<Parameter>,
@@ -32,10 +33,10 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Creates a layer for this many groups of this many channels in all, with weights of 1 and biases of 0.
+    /// Creates a layer for `channels` channels in `groups` groups, with weights of 1 and biases of 0.
     ///
     /// # Errors
-    /// `InvalidArgument` where the channels cannot be divided evenly; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` if the channels do not divide evenly, `OutOfMemory`, and device errors.
     pub fn new(groups: usize, channels: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         if groups == 0 || !channels.is_multiple_of(groups) {
             let message = format!("group_norm expected channels that {groups} groups share evenly, found {channels}");
@@ -45,12 +46,12 @@ impl GroupNorm {
         Ok(Self { weight: Some(weight), bias: Some(bias), groups, channels, eps: 1e-5 })
     }
 
-    /// Sets what is added to the variance: 1e-5 without this.
+    /// Sets the epsilon added to the variance. The default is 1e-5.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
 
-    /// Leaves out weight and bias.
+    /// Removes weight and bias.
     pub fn without_affine(self) -> Self {
         Self { weight: None, bias: None, ..self }
     }
@@ -67,8 +68,8 @@ impl Module for GroupNorm {
     }
 }
 
-/// Instance normalisation: each channel of each example is brought to mean 0 and variance 1. Statistics are those of the input, in training and
-/// use.
+/// Instance normalization: normalizes each channel of each example to mean 0 and variance 1. It uses the statistics
+/// of the input, in training and inference.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -88,7 +89,7 @@ impl Module for GroupNorm {
 #[doc(alias = "InstanceNorm2d")]
 #[doc(alias = "InstanceNorm3d")]
 pub struct InstanceNorm {
-    /// The factor of each channel.
+    /// The scale of each channel.
     pub weight: Option<Parameter>,
     /// The bias of each channel.
     pub bias: Option<Parameter>,
@@ -105,13 +106,13 @@ impl InstanceNorm {
     /// Adds weights of 1 and biases of 0.
     ///
     /// # Errors
-    /// `OutOfMemory` and the device's faults.
+    /// Returns `OutOfMemory` and device errors.
     pub fn affine(self, options: impl Into<TensorOptions>) -> Result<Self> {
         let (weight, bias) = ones_and_zeros(self.channels, &options.into())?;
         Ok(Self { weight: Some(weight), bias: Some(bias), ..self })
     }
 
-    /// Sets what is added to the variance: 1e-5 without this.
+    /// Sets the epsilon added to the variance. The default is 1e-5.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
@@ -128,7 +129,7 @@ impl Module for InstanceNorm {
     }
 }
 
-/// A group of channels is a row of a layer norm.
+/// Normalizes groups of channels: each group is a row of a layer norm.
 fn normalise(
     op: &str,
     groups: usize,
@@ -152,7 +153,7 @@ fn normalise(
         return Ok(input.clone());
     }
     let row = shape.elem_count() / (batch * groups);
-    // Squares of numbers that f16 has are beyond it.
+    // Squares of `f16` values can overflow `f16`.
     let wide = input.to_dtype(DType::F32)?;
     let mut result = wide.reshape((batch, groups, row))?.layer_norm(None, None, eps)?.reshape(shape.clone())?;
     let mut per_channel = vec![1; shape.len() - 1];

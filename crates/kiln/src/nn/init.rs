@@ -1,6 +1,6 @@
-//! Initial values of parameters, by the names that PyTorch has for them.
+//! Parameter initialization, with PyTorch's names.
 //!
-//! Layers begin with the defaults of PyTorch. Another distribution is set afterwards:
+//! Layers start with PyTorch's defaults. Set another distribution afterwards:
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {
@@ -14,11 +14,11 @@
 //! # }
 //! ```
 //!
-//! Numbers are drawn from the device's random numbers ([`Device::set_seed`]).
+//! Numbers come from the random number generator of the device ([`Device::set_seed`]).
 
 use crate::{DType, Device, Error, ErrorKind, Result, Shape, Tensor};
 
-/// The dtype and the device of new tensors. `&device` stands for `f32` on it, `(dtype, &device)` for another dtype.
+/// The dtype and device of new tensors. `&device` means `f32` on that device, `(dtype, &device)` another dtype.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -50,34 +50,35 @@ impl From<(DType, &Device)> for TensorOptions {
     }
 }
 
-/// Which side of a layer keeps its variance: the input (fan-in) or, for gradients, the output (fan-out).
+/// Which variance to preserve: of activations in the forward pass (fan-in), or of gradients in the backward pass
+/// (fan-out).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
-    /// Fan-in: inputs that an output is the sum of.
+    /// Fan-in: the number of inputs per output.
     #[default]
     In,
-    /// Fan-out: outputs that an input is part of.
+    /// Fan-out: the number of outputs per input.
     Out,
 }
 
-/// The function after a layer, which decides by how much weights are scaled.
+/// The activation after a layer, which determines the gain of the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Nonlinearity {
-    /// None, or the sigmoid: a gain of 1.
+    /// No activation, or sigmoid: a gain of 1.
     #[default]
     Linear,
     /// ReLU: a gain of √2.
     Relu,
-    /// Leaky ReLU with this slope below 0: a gain of √(2 / (1 + slope²)).
+    /// Leaky ReLU with this negative slope: a gain of √(2 / (1 + slope²)).
     LeakyRelu(f64),
-    /// The hyperbolic tangent: a gain of 5/3.
+    /// Tanh: a gain of 5/3.
     Tanh,
     /// SELU: a gain of 3/4.
     Selu,
 }
 
 impl Nonlinearity {
-    /// Returns the factor that keeps the variance through the function.
+    /// Returns the gain: the factor that preserves the variance through the activation.
     ///
     /// ```
     /// use kiln::nn::init::Nonlinearity;
@@ -96,7 +97,7 @@ impl Nonlinearity {
     }
 }
 
-/// Draws numbers evenly from `low` up to `high`.
+/// Draws numbers uniformly from `low` up to `high`.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -108,16 +109,16 @@ impl Nonlinearity {
 /// ```
 ///
 /// # Errors
-/// `InvalidArgument` for integers; `TooLarge`.
+/// Returns `InvalidArgument` for integer dtypes, and `TooLarge` if the shape is too large.
 #[doc(alias = "uniform_")]
 pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, options: impl Into<TensorOptions>) -> Result<Tensor> {
     let TensorOptions { dtype, device } = options.into();
     float("uniform", dtype)?;
-    // In f32, and rounded once: f16 has too few numbers between 0 and 1.
+    // Computed in `f32` and rounded once: `f16` has too few values between 0 and 1.
     Tensor::rand(shape, DType::F32, &device)?.mul_scalar(high - low)?.add_scalar(low)?.to_dtype(dtype)
 }
 
-/// Draws normally distributed numbers of this mean and standard deviation.
+/// Draws normally distributed numbers with this mean and standard deviation.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -129,7 +130,7 @@ pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, options: impl Into<
 /// ```
 ///
 /// # Errors
-/// `InvalidArgument` for integers; `TooLarge`.
+/// Returns `InvalidArgument` for integer dtypes, and `TooLarge` if the shape is too large.
 #[doc(alias = "normal_")]
 pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, options: impl Into<TensorOptions>) -> Result<Tensor> {
     let TensorOptions { dtype, device } = options.into();
@@ -137,7 +138,7 @@ pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, options: impl Into<T
     Tensor::randn(shape, DType::F32, &device)?.mul_scalar(std)?.add_scalar(mean)?.to_dtype(dtype)
 }
 
-/// Kaiming (He) initialisation, uniform in ±gain·√(3 / fan).
+/// Draws Kaiming (He) weights, uniform in ±gain·√(3 / fan).
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -151,7 +152,8 @@ pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, options: impl Into<T
 /// ```
 ///
 /// # Errors
-/// `InvalidArgument` where the shape has fewer than two axes, and for integers; `TooLarge`.
+/// Returns `InvalidArgument` if the shape has fewer than two axes, and for integer dtypes, and `TooLarge` if the
+/// shape is too large.
 #[doc(alias = "kaiming_uniform_")]
 #[doc(alias = "he_uniform")]
 pub fn kaiming_uniform(
@@ -165,10 +167,10 @@ pub fn kaiming_uniform(
     uniform(shape, -bound, bound, options)
 }
 
-/// Kaiming (He) initialisation, normal with a standard deviation of gain / √fan.
+/// Draws Kaiming (He) weights, normal with a standard deviation of gain / √fan.
 ///
 /// # Errors
-/// As [`kaiming_uniform`].
+/// Same as [`kaiming_uniform`].
 #[doc(alias = "kaiming_normal_")]
 #[doc(alias = "he_normal")]
 pub fn kaiming_normal(
@@ -182,7 +184,7 @@ pub fn kaiming_normal(
     normal(shape, 0.0, std, options)
 }
 
-/// Xavier (Glorot) initialisation, uniform in ±gain·√(6 / (fan-in + fan-out)).
+/// Draws Xavier (Glorot) weights, uniform in ±gain·√(6 / (fan-in + fan-out)).
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -196,7 +198,7 @@ pub fn kaiming_normal(
 /// ```
 ///
 /// # Errors
-/// As [`kaiming_uniform`].
+/// Same as [`kaiming_uniform`].
 #[doc(alias = "xavier_uniform_")]
 #[doc(alias = "glorot_uniform")]
 pub fn xavier_uniform(shape: impl Into<Shape>, gain: f64, options: impl Into<TensorOptions>) -> Result<Tensor> {
@@ -206,10 +208,10 @@ pub fn xavier_uniform(shape: impl Into<Shape>, gain: f64, options: impl Into<Ten
     uniform(shape, -bound, bound, options)
 }
 
-/// Xavier (Glorot) initialisation, normal with a standard deviation of gain·√(2 / (fan-in + fan-out)).
+/// Draws Xavier (Glorot) weights, normal with a standard deviation of gain·√(2 / (fan-in + fan-out)).
 ///
 /// # Errors
-/// As [`kaiming_uniform`].
+/// Same as [`kaiming_uniform`].
 #[doc(alias = "xavier_normal_")]
 #[doc(alias = "glorot_normal")]
 pub fn xavier_normal(shape: impl Into<Shape>, gain: f64, options: impl Into<TensorOptions>) -> Result<Tensor> {
@@ -218,7 +220,7 @@ pub fn xavier_normal(shape: impl Into<Shape>, gain: f64, options: impl Into<Tens
     normal(shape, 0.0, gain * (2.0 / (fan_in + fan_out).max(1.0)).sqrt(), options)
 }
 
-/// Uniform in ±1/√fan_in: the default of PyTorch for linear layers and convolutions.
+/// Draws uniformly from ±1/√fan_in: PyTorch's default for linear layers and convolutions.
 pub(super) fn fan_in_uniform(shape: &[usize], fan_in: usize, options: &TensorOptions) -> Result<Tensor> {
     let bound = 1.0 / (fan_in.max(1) as f64).sqrt();
     uniform(shape, -bound, bound, options.clone())
@@ -226,11 +228,11 @@ pub(super) fn fan_in_uniform(shape: &[usize], fan_in: usize, options: &TensorOpt
 
 fn chosen(name: &str, shape: &Shape, fan: Fan) -> Result<f64> {
     let (fan_in, fan_out) = fans(name, shape)?;
-    // A layer without inputs has no weights either.
+    // Avoids a division by zero; a layer without inputs has no weights.
     Ok(if fan == Fan::In { fan_in } else { fan_out }.max(1.0))
 }
 
-/// Fan-in and fan-out of a weight `(outputs, inputs, window...)`.
+/// Returns fan-in and fan-out of a weight `(outputs, inputs, window...)`.
 fn fans(name: &str, shape: &Shape) -> Result<(f64, f64)> {
     let [outputs, inputs, window @ ..] = &shape[..] else {
         let message = format!("{name} expected a shape of at least two axes, (outputs, inputs, …), found {shape}");
@@ -251,7 +253,7 @@ fn float(name: &str, dtype: DType) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Bounds and deviations against the formulas of the papers, on samples that are large enough.
+    /// Compares bounds and standard deviations of large samples with the published formulas.
     #[test]
     fn distributions_have_the_spread_of_their_formula() {
         let device = &Device::cpu().unwrap();

@@ -1,10 +1,10 @@
-//! Layers that multiply by, or look up in, a matrix.
+//! Linear and embedding layers.
 
 use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor};
 use crate::{Result, Tensor};
 
-/// `x @ weightᵀ + bias`. Weights are used in the dtype of the input, whatever they are stored in.
+/// Computes `x @ weightᵀ + bias`. Weights are converted to the dtype of the input.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -23,23 +23,23 @@ use crate::{Result, Tensor};
 pub struct Linear {
     /// `(outputs, inputs)`, as in PyTorch.
     pub weight: Parameter,
-    /// A number for each output.
+    /// One number per output.
     pub bias: Option<Parameter>,
 }
 
 impl Linear {
-    /// Creates a layer with weights and a bias that are uniform in ±1/√fan_in (PyTorch's default), on a device, in `f32` or as
-    /// [`TensorOptions`] say.
+    /// Creates a layer with weights and a bias uniform in ±1/√fan_in (PyTorch's default), on a device, in `f32` or
+    /// the dtype of [`TensorOptions`].
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(inputs: usize, outputs: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         let options = options.into();
         let drawn = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, inputs, &options)?);
         Ok(Self { weight: drawn(&[outputs, inputs])?, bias: Some(drawn(&[outputs])?) })
     }
 
-    /// Leaves out the bias.
+    /// Removes the bias.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -56,10 +56,10 @@ impl Module for Linear {
     }
 }
 
-/// `input @ weightᵀ + bias`, in the dtype of the input.
+/// Computes `input @ weightᵀ + bias` in the dtype of the input.
 pub(super) fn affine(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let weight = weight.to_dtype(input.dtype())?;
-    // One matrix of all rows: what is before the last axis needs no products of its own.
+    // Flatten the batch axes into one matrix, so that one matrix multiplication covers all rows.
     let flat = match &input.shape()[..] {
         [.., length] if input.rank() > 2 && *length > 0 => Some(input.reshape((input.elem_count() / length, *length))?),
         _ => None,
@@ -75,7 +75,7 @@ pub(super) fn affine(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> 
     output.reshape(rows.chain([weight.shape()[0]]).collect::<crate::Shape>())
 }
 
-/// A row of a table for each number of the input.
+/// Looks up a row of a table for each index of the input.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -89,7 +89,7 @@ pub(super) fn affine(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> 
 /// ```
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    /// The table.
+    /// The embedding table.
     pub weight: Parameter,
 }
 
@@ -97,7 +97,7 @@ impl Embedding {
     /// Creates a table of `count` rows of `length` normally distributed numbers (PyTorch's default).
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(count: usize, length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         Ok(Self { weight: Parameter::new(&init::normal((count, length), 0.0, 1.0, options)?)? })
     }

@@ -1,8 +1,8 @@
-//! How wrong an output is, as one number. All are computed in `f32`.
+//! Loss functions. All are computed in `f32` and return a scalar.
 
 use crate::{DType, Error, ErrorKind, Result, Tensor};
 
-/// The mean of the squared differences.
+/// Computes the mean squared error.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -16,14 +16,14 @@ use crate::{DType, Error, ErrorKind, Result, Tensor};
 /// ```
 ///
 /// # Errors
-/// `ShapeMismatch` where the shapes differ; `InvalidArgument` where the devices do.
+/// Returns `ShapeMismatch` if the shapes differ, and `InvalidArgument` if the devices differ.
 pub fn mse(output: &Tensor, target: &Tensor) -> Result<Tensor> {
     same_shape("mse", output, target)?;
     let compute = || output.to_dtype(DType::F32)?.sub(&target.to_dtype(DType::F32)?)?.square()?.mean_all();
     compute().map_err(|error| error.context("mse"))
 }
 
-/// The mean of the negative logarithm of what `logits`, a row of scores for each example, give the class that `target` names.
+/// Computes the mean cross entropy of `logits`, a row of scores per example, and the class indices in `target`.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -38,8 +38,8 @@ pub fn mse(output: &Tensor, target: &Tensor) -> Result<Tensor> {
 /// ```
 ///
 /// # Errors
-/// `ShapeMismatch` where there are not as many rows as targets; `Unsupported` where targets are not `u32`, `i32` or `i64`. A class that is not there
-/// is an error of [`eval`](Tensor::eval) on the CPU device.
+/// Returns `ShapeMismatch` if the numbers of rows and targets differ, and `Unsupported` if targets are not `u32`,
+/// `i32` or `i64`. A target out of range makes [`eval`](Tensor::eval) fail on the CPU device.
 pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
     let (&[rows, _], &[targets]) = (&logits.shape()[..], &target.shape()[..]) else {
         return Err(wrong("cross_entropy", "logits (examples, classes) and targets (examples,)", logits, target));
@@ -54,7 +54,7 @@ pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
     compute().map_err(|error| error.context("cross_entropy"))
 }
 
-/// The mean of the negative logarithm of what each of `logits`, through a sigmoid, gives its `target` between 0 and 1.
+/// Computes the mean binary cross entropy of `logits` and the probabilities in `target`, between 0 and 1.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -68,12 +68,12 @@ pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
 /// ```
 ///
 /// # Errors
-/// As [`mse`].
+/// Same as [`mse`].
 pub fn bce_with_logits(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
     same_shape("bce_with_logits", logits, target)?;
     let compute = || -> Result<Tensor> {
         let (x, y) = (logits.to_dtype(DType::F32)?, target.to_dtype(DType::F32)?);
-        // The score of "yes" beside that of "no", which is 0: finite for every score, and smooth also where it is 0.
+        // A log softmax over the logits (0, x) is finite for every x, and smooth at 0.
         let both = Tensor::stack(&[&Tensor::zeros(x.shape(), DType::F32, x.device())?, &x], -1)?.log_softmax(-1)?;
         let last = both.rank() - 1;
         let (no, yes) = (both.select(last, 0)?, both.select(last, 1)?);

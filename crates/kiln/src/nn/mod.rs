@@ -1,12 +1,13 @@
-//! Layers: plain structs with a `forward`, the parameters that they have, and losses.
+//! Neural network layers: plain structs with a `forward` method, their parameters, and losses.
 //!
-//! A layer is a struct whose fields are [`Parameter`]s and other layers. [`Module`] is what they share: [`forward`](Module::forward), and
-//! [`visit`](Module::visit), which names each parameter, so that optimisers and files find them. Nothing is registered behind the scenes.
-//! [`Mode`] says whether a pass is for training, and where its random numbers come from.
+//! A layer is a struct whose fields are [`Parameter`]s and other layers. [`Module`] is their common trait:
+//! [`forward`](Module::forward), and [`visit`](Module::visit), which names each parameter for optimizers and
+//! checkpoints. There is no hidden registration. [`Mode`] selects training or inference, and seeds the random ops of
+//! a pass.
 //!
-//! Parameters have the names, shapes and gate orders of PyTorch, so its checkpoints load without a table of names: [`Weights`]. A constructor takes
-//! `&device` for parameters in `f32`, or `(dtype, &device)`; layers compute in the dtype of their input. [`init`] has the
-//! usual distributions of initial values.
+//! Parameters have the names, shapes and gate orders of PyTorch, so PyTorch checkpoints load without renaming:
+//! [`Weights`]. A constructor takes `&device` for `f32` parameters, or `(dtype, &device)`; layers compute in the
+//! dtype of their input. [`init`] has the usual initializers.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {
@@ -72,18 +73,19 @@ pub use weights::{Weights, load, save, save_tensors};
 
 use crate::{Result, Tensor};
 
-/// A layer, or a network of them.
+/// A layer, or a network of layers.
 pub trait Module: Send + Sync {
-    /// The output for an input.
+    /// Computes the output for an input.
     ///
     /// # Errors
-    /// Those of the ops that it consists of: shapes and dtypes that do not fit, the device's fault.
+    /// Returns the errors of the ops it is composed of: shape and dtype mismatches, and device errors.
     fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor>;
 
-    /// Names each parameter and each layer inside.
+    /// Visits each parameter and each sublayer with its name.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
-    /// All parameters with their names, in the order of [`visit`](Self::visit). One that several layers share has its first name.
+    /// Returns all parameters with their names, in the order of [`visit`](Self::visit). A parameter shared by several
+    /// layers has its first name.
     fn parameters(&self) -> Vec<(String, Parameter)> {
         let mut all: Vec<(String, Parameter)> = Vec::new();
         self.visit(&mut Visitor::new(&mut |name, parameter| {

@@ -1,11 +1,11 @@
-//! What a pass is for.
+//! Training and inference modes, and dropout.
 
 use super::{Module, Visitor};
 use crate::{Result, Tensor};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether a pass is for training or for use, and where the random numbers of a training pass come from: the same seed gives the same numbers.
-/// A clone draws the numbers that the original would draw next.
+/// The mode of a pass: training or inference, and the seed of its random ops. The same seed gives the same numbers. A
+/// clone draws the same numbers that the original would draw next.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -24,29 +24,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Mode {
     seed: Option<u64>,
-    /// How many random ops the pass had so far.
+    /// The number of random ops in the pass so far.
     drawn: AtomicU64,
 }
 
 impl Mode {
-    /// A pass of training. Give each step another seed, for example its number.
+    /// Creates a training pass. Use a different seed for each step, for example the step number.
     pub fn training(seed: u64) -> Self {
         Self { seed: Some(seed), drawn: AtomicU64::new(0) }
     }
 
-    /// A pass for use: nothing is random, and statistics stay.
+    /// Creates an inference pass: nothing is random, and running statistics do not change.
     pub fn inference() -> Self {
         Self { seed: None, drawn: AtomicU64::new(0) }
     }
 
-    /// Whether it is a pass of training.
+    /// Returns whether this is a training pass.
     pub fn is_training(&self) -> bool {
         self.seed.is_some()
     }
 
-    /// A seed for the next random op of a pass of training, another one each time.
+    /// Returns a new seed for the next random op of a training pass, and `None` in inference.
     pub fn next_seed(&self) -> Option<u64> {
-        // Steps of an odd number visit all seeds before one comes again.
+        // An odd increment visits all 2⁶⁴ seeds before one repeats.
         let drawn = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
         self.seed.map(|seed| {
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(drawn.wrapping_mul(0xd1b5_4a32_d192_ed03))
@@ -60,14 +60,14 @@ impl Clone for Mode {
     }
 }
 
-/// Sets elements to 0 at random while training, and makes up for it with the others.
+/// Sets elements to 0 at random while training, and scales the others so that the mean stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     probability: f32,
 }
 
 impl Dropout {
-    /// One that sets an element to 0 with this probability, below 1.
+    /// Creates a layer that sets an element to 0 with this probability, which is below 1.
     pub fn new(probability: f32) -> Self {
         Self { probability }
     }

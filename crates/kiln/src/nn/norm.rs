@@ -1,38 +1,38 @@
-//! Layers that bring numbers to one scale.
+//! Layer, RMS and batch normalization.
 
 use super::init::TensorOptions;
 use super::{Mode, Module, Parameter, Visitor};
 use crate::tensor::is_again;
 use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
 
-/// [`Tensor::layer_norm`] with a weight and a bias that are learnt.
+/// [`Tensor::layer_norm`] with a trainable weight and bias.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LayerNorm {
-    /// What rows are multiplied by.
+    /// The scale of each element of a row.
     pub weight: Parameter,
-    /// What is added.
+    /// The bias of each element of a row.
     pub bias: Parameter,
     eps: f32,
 }
 
 impl LayerNorm {
-    /// For rows of this length: ones and zeros.
+    /// Creates a layer for rows of this length, with weights of 1 and biases of 0.
     ///
     /// # Errors
-    /// `OutOfMemory` and the device's faults.
+    /// Returns `OutOfMemory` and device errors.
     pub fn new(length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         let (weight, bias) = ones_and_zeros(length, &options.into())?;
         Ok(Self { weight, bias, eps: 1e-5 })
     }
 
-    /// What is added to the variance: 1e-5 without this.
+    /// Sets the epsilon added to the variance. The default is 1e-5.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
 }
 
-/// The weight and the bias that a norm begins with.
+/// Creates the initial weight and bias of a norm.
 pub(super) fn ones_and_zeros(length: usize, options: &TensorOptions) -> Result<(Parameter, Parameter)> {
     let TensorOptions { dtype, device } = options;
     let ones = Parameter::new(&Tensor::ones(length, *dtype, device)?)?;
@@ -51,26 +51,26 @@ impl Module for LayerNorm {
     }
 }
 
-/// [`Tensor::rms_norm`] with a weight that is learnt.
+/// [`Tensor::rms_norm`] with a trainable weight.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RmsNorm {
-    /// What rows are multiplied by.
+    /// The scale of each element of a row.
     pub weight: Parameter,
     eps: f32,
 }
 
 impl RmsNorm {
-    /// For rows of this length: ones.
+    /// Creates a layer for rows of this length, with weights of 1.
     ///
     /// # Errors
-    /// `OutOfMemory` and the device's faults.
+    /// Returns `OutOfMemory` and device errors.
     pub fn new(length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         let TensorOptions { dtype, device } = options.into();
         Ok(Self { weight: Parameter::new(&Tensor::ones(length, dtype, &device)?)?, eps: 1e-6 })
     }
 
-    /// What is added to the mean of the squares: 1e-6 without this.
+    /// Sets the epsilon added to the mean square. The default is 1e-6.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
@@ -86,8 +86,8 @@ impl Module for RmsNorm {
     }
 }
 
-/// Batch normalisation of the channels along axis 1, of inputs of any rank: by the mean and variance of the batch while training, by running
-/// statistics otherwise.
+/// Batch normalization of the channels along axis 1, for inputs of any rank. Training uses the mean and variance of
+/// the batch, inference the running statistics.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -108,9 +108,9 @@ impl Module for RmsNorm {
 #[doc(alias = "BatchNorm2d")]
 #[doc(alias = "BatchNorm3d")]
 pub struct BatchNorm {
-    /// What channels are multiplied by.
+    /// The scale of each channel.
     pub weight: Parameter,
-    /// What is added.
+    /// The bias of each channel.
     pub bias: Parameter,
     /// The running mean of each channel.
     pub running_mean: Parameter,
@@ -121,10 +121,10 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// For so many channels.
+    /// Creates a layer for this many channels.
     ///
     /// # Errors
-    /// `OutOfMemory` and the device's faults.
+    /// Returns `OutOfMemory` and device errors.
     pub fn new(channels: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         let options = options.into();
         let (weight, bias) = ones_and_zeros(channels, &options)?;
@@ -134,17 +134,18 @@ impl BatchNorm {
         Ok(Self { weight, bias, running_mean, running_var, eps: 1e-5, momentum: 0.1 })
     }
 
-    /// What is added to the variance: 1e-5 without this.
+    /// Sets the epsilon added to the variance. The default is 1e-5.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
 
-    /// How far statistics go towards those of a batch: 0.1 without this.
+    /// Sets the weight of a new batch in the running statistics. The default is 0.1.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }
 
-    /// Mean and variance of each channel of a batch, which the statistics are moved towards.
+    /// Computes the mean and variance of each channel of a batch, and updates the running statistics, except in the
+    /// second call of a checkpointed function.
     fn measure(&self, input: &Tensor) -> Result<(Tensor, Tensor)> {
         let own = self.weight.get().elem_count();
         let count = match &input.shape()[..] {
@@ -164,7 +165,7 @@ impl BatchNorm {
             return Ok((mean, variance));
         }
         no_grad(|| -> Result<()> {
-            // The variance of what the batch was drawn from is larger than its own.
+            // Bessel's correction: the running variance is unbiased, as in PyTorch.
             let drawn = count as f64 / (count.max(2) - 1) as f64;
             let variance = variance.mul_scalar(drawn)?;
             for (statistic, batch) in [(&self.running_mean, &mean), (&self.running_var, &variance)] {
@@ -181,7 +182,7 @@ impl BatchNorm {
 
 impl Module for BatchNorm {
     fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
-        // Squares of numbers that f16 has are beyond it.
+        // Squares of `f16` values can overflow `f16`.
         let wide = input.to_dtype(DType::F32)?;
         let own = |parameter: &Parameter| parameter.get().to_dtype(DType::F32);
         let (mean, variance) =

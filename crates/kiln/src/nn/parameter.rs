@@ -1,4 +1,4 @@
-//! What is learnt.
+//! Parameters, and the visitor that names them.
 
 use super::Module;
 use crate::{Error, ErrorKind, Result, Tensor};
@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
-/// A tensor that changes from step to step: a weight that is learnt, or a statistic that a layer keeps. Clones are the same parameter.
+/// A tensor that changes from step to step: a trainable weight, or a running statistic of a layer. Clones refer to
+/// the same parameter.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -28,42 +29,42 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// A parameter that is learnt: gradients are computed for it.
+    /// Creates a trainable parameter, for which gradients are computed.
     ///
     /// # Errors
-    /// As [`Tensor::requires_grad`].
+    /// Same as [`Tensor::requires_grad`].
     pub fn new(tensor: &Tensor) -> Result<Self> {
         Ok(Self { tensor: Arc::new(Mutex::new(tensor.requires_grad()?)), is_learnt: true })
     }
 
-    /// A statistic: saved with the parameters, and no matter for optimisers.
+    /// Creates a statistic: saved with the parameters, and ignored by optimizers.
     ///
     /// # Errors
-    /// As [`Tensor::eval`].
+    /// Same as [`Tensor::eval`].
     pub fn statistic(tensor: &Tensor) -> Result<Self> {
         tensor.eval()?;
         Ok(Self { tensor: Arc::new(Mutex::new(tensor.detach())), is_learnt: false })
     }
 
-    /// The tensor as it is now.
+    /// Returns the current tensor.
     pub fn get(&self) -> Tensor {
         self.tensor.lock().clone()
     }
 
-    /// Whether both are the same parameter.
+    /// Returns whether both handles refer to the same parameter.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.tensor, &other.tensor)
     }
 
-    /// Whether gradients are computed for it.
+    /// Returns whether the parameter is trainable.
     pub fn is_learnt(&self) -> bool {
         self.is_learnt
     }
 
-    /// Puts another tensor of the same shape, dtype and device in its place, without a gradient.
+    /// Replaces the tensor with another of the same shape, dtype and device, and clears the gradient.
     ///
     /// # Errors
-    /// `InvalidArgument` where they differ; as [`Tensor::eval`].
+    /// Returns `InvalidArgument` if shape, dtype or device differ, and the errors of [`Tensor::eval`].
     pub fn set(&self, tensor: &Tensor) -> Result<()> {
         let own = self.get();
         let is_like = own.shape() == tensor.shape() && own.dtype() == tensor.dtype();
@@ -82,15 +83,15 @@ impl Parameter {
         Ok(())
     }
 
-    /// The gradient that was computed for it.
+    /// Returns the gradient, if one was computed.
     pub fn grad(&self) -> Option<Tensor> {
         self.get().grad()
     }
 
-    /// Forgets the gradient, so that the next backward pass begins anew.
+    /// Clears the gradient, so that the next backward pass starts from zero.
     ///
     /// # Errors
-    /// `InvalidArgument` for a statistic, which has none.
+    /// Returns `InvalidArgument` for a statistic, which has no gradient.
     pub fn zero_grad(&self) -> Result<()> {
         self.get().set_grad(None)
     }
@@ -104,31 +105,31 @@ impl fmt::Debug for Parameter {
     }
 }
 
-/// What [`Module::visit`] names parameters to: it puts the names of the layers around them in front.
+/// Receives the parameters that [`Module::visit`] names, and prefixes their names with those of the enclosing layers.
 pub struct Visitor<'a> {
     path: String,
     found: &'a mut dyn FnMut(&str, &Parameter),
 }
 
 impl<'a> Visitor<'a> {
-    /// One that calls a function for each parameter, with its whole name.
+    /// Creates a visitor that calls a function for each parameter with its full name.
     pub fn new(found: &'a mut dyn FnMut(&str, &Parameter)) -> Self {
         Self { path: String::new(), found }
     }
 
-    /// A parameter of the layer.
+    /// Visits a parameter of the layer.
     pub fn parameter(&mut self, name: &str, parameter: &Parameter) {
         self.under(name, |visitor| (visitor.found)(&visitor.path, parameter));
     }
 
-    /// Names a parameter that the layer may have.
+    /// Visits an optional parameter.
     pub fn optional(&mut self, name: &str, parameter: Option<&Parameter>) {
         if let Some(parameter) = parameter {
             self.parameter(name, parameter);
         }
     }
 
-    /// A layer inside of the layer.
+    /// Visits a sublayer.
     pub fn module(&mut self, name: &str, module: &dyn Module) {
         self.under(name, |visitor| module.visit(visitor));
     }

@@ -1,4 +1,4 @@
-//! Pooling as layers without parameters.
+//! Pooling layers.
 
 use super::{Mode, Module, PoolWindow, Visitor};
 use crate::arguments::IntoPair;
@@ -21,7 +21,7 @@ macro_rules! pools {
 }
 
 pools! {
-    /// The largest element in each position of a window: [`Tensor::max_pool2d`].
+    /// Max pooling: [`Tensor::max_pool2d`].
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -36,7 +36,7 @@ pools! {
     /// # }
     /// ```
     MaxPool2d(PoolWindow) => max_pool2d;
-    /// The mean in each position of a window: [`Tensor::avg_pool2d`].
+    /// Average pooling: [`Tensor::avg_pool2d`].
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -50,7 +50,7 @@ pools! {
     /// # }
     /// ```
     AvgPool2d(PoolWindow) => avg_pool2d;
-    /// Means over parts of an image, such that each channel has a given size: [`Tensor::adaptive_avg_pool2d`].
+    /// Adaptive average pooling to a given output size: [`Tensor::adaptive_avg_pool2d`].
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -67,21 +67,21 @@ pools! {
 }
 
 impl MaxPool2d {
-    /// Creates the layer of a window; a number or a pair is a size.
+    /// Creates a layer for a window; a number or a pair sets its size.
     pub fn new(options: impl Into<PoolWindow>) -> Self {
         Self(options.into())
     }
 }
 
 impl AvgPool2d {
-    /// Creates the layer of a window; a number or a pair is a size.
+    /// Creates a layer for a window; a number or a pair sets its size.
     pub fn new(options: impl Into<PoolWindow>) -> Self {
         Self(options.into())
     }
 }
 
 impl AdaptiveAvgPool2d {
-    /// Creates the layer whose result has this height and width.
+    /// Creates a layer with this output height and width.
     pub fn new(size: impl IntoPair) -> Self {
         Self(size.into_pair())
     }

@@ -1,10 +1,10 @@
-//! Recurrent layers: a step that is repeated along a sequence.
+//! Recurrent layers: LSTM and GRU.
 
 use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor, linear};
 use crate::{Error, ErrorKind, Result, Tensor};
 
-/// Settings of [`Lstm`] and [`Gru`] that are not the sizes.
+/// Options of [`Lstm`] and [`Gru`] other than sizes.
 ///
 /// ```
 /// let options = kiln::nn::RecurrentOptions::new().layers(2).bidirectional().dropout(0.1);
@@ -26,23 +26,23 @@ impl RecurrentOptions {
         Self { layers: 1, is_bidirectional: false, has_bias: true, dropout: 0.0 }
     }
 
-    /// Sets how many layers are stacked.
+    /// Sets the number of stacked layers.
     #[doc(alias = "num_layers")]
     pub fn layers(self, layers: usize) -> Self {
         Self { layers, ..self }
     }
 
-    /// Adds a second direction, from the end to the beginning. The outputs of both are side by side.
+    /// Adds a backward direction. The outputs of both directions are concatenated.
     pub fn bidirectional(self) -> Self {
         Self { is_bidirectional: true, ..self }
     }
 
-    /// Leaves out the biases.
+    /// Removes the biases.
     pub fn without_bias(self) -> Self {
         Self { has_bias: false, ..self }
     }
 
-    /// Sets the probability of dropout between layers, while training.
+    /// Sets the dropout probability between layers in training.
     pub fn dropout(self, probability: f32) -> Self {
         Self { dropout: probability, ..self }
     }
@@ -54,10 +54,11 @@ impl Default for RecurrentOptions {
     }
 }
 
-/// Long short-term memory over sequences `(batch, length, inputs)`, with the gates of PyTorch in its order: input, forget, cell, output.
+/// Long short-term memory over sequences `(batch, length, inputs)`, with PyTorch's gate order: input, forget, cell,
+/// output.
 ///
-/// [`forward`](Module::forward) begins with zeros and returns the outputs `(batch, length, hidden)`, or twice the width in two directions. [`run`](Self::run) takes
-/// and returns the state.
+/// [`forward`](Module::forward) starts from a zero state and returns the outputs `(batch, length, hidden)`, or
+/// `2 * hidden` if bidirectional. [`run`](Self::run) takes and returns the state.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -79,28 +80,28 @@ impl Default for RecurrentOptions {
 #[doc(alias = "LSTM")]
 pub struct Lstm(Stack);
 
-/// The state of an [`Lstm`] after a sequence: `(layers * directions, batch, hidden)` each, in the order of PyTorch.
+/// The state of an [`Lstm`] after a sequence: `(layers * directions, batch, hidden)` each, in PyTorch's order.
 #[derive(Clone, Debug)]
 pub struct LstmState {
-    /// The last outputs.
+    /// The hidden state: the last outputs.
     pub h: Tensor,
-    /// The cells.
+    /// The cell state.
     pub c: Tensor,
 }
 
 impl Lstm {
-    /// Creates a layer with weights and biases that are uniform in ±1/√hidden (PyTorch's default).
+    /// Creates a layer with weights and biases uniform in ±1/√hidden (PyTorch's default).
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(inputs: usize, hidden: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         Self::with_options(inputs, hidden, RecurrentOptions::new(), options)
     }
 
-    /// Creates several layers, or both directions.
+    /// Creates a layer with options: stacked or bidirectional.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `InvalidArgument` for no layers.
+    /// Same as [`new`](Self::new), and `InvalidArgument` if there are no layers.
     pub fn with_options(
         inputs: usize,
         hidden: usize,
@@ -110,10 +111,11 @@ impl Lstm {
         Ok(Self(Stack::new("lstm", 4, [inputs, hidden], settings, &options.into())?))
     }
 
-    /// Returns the outputs and the state after them. It begins with `state`, or with zeros.
+    /// Runs a sequence from `state`, or from zeros, and returns the outputs and the final state.
     ///
     /// # Errors
-    /// `ShapeMismatch` where the input or the state has another shape; `InvalidArgument` where dtypes or devices differ; the device's faults.
+    /// Returns `ShapeMismatch` if the input or the state has the wrong shape, `InvalidArgument` if dtypes or devices
+    /// differ, and device errors.
     #[doc(alias = "seq")]
     pub fn run(&self, input: &Tensor, state: Option<&LstmState>, mode: &Mode) -> Result<(Tensor, LstmState)> {
         let state = state.map(|state| [&state.h, &state.c]);
@@ -138,7 +140,7 @@ impl Module for Lstm {
     }
 }
 
-/// Gated recurrent units over sequences `(batch, length, inputs)`, with the gates of PyTorch in its order: reset, update, new.
+/// Gated recurrent units over sequences `(batch, length, inputs)`, with PyTorch's gate order: reset, update, new.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -158,18 +160,18 @@ impl Module for Lstm {
 pub struct Gru(Stack);
 
 impl Gru {
-    /// Creates a layer with weights and biases that are uniform in ±1/√hidden (PyTorch's default).
+    /// Creates a layer with weights and biases uniform in ±1/√hidden (PyTorch's default).
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(inputs: usize, hidden: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         Self::with_options(inputs, hidden, RecurrentOptions::new(), options)
     }
 
-    /// Creates several layers, or both directions.
+    /// Creates a layer with options: stacked or bidirectional.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `InvalidArgument` for no layers.
+    /// Same as [`new`](Self::new), and `InvalidArgument` if there are no layers.
     pub fn with_options(
         inputs: usize,
         hidden: usize,
@@ -179,10 +181,11 @@ impl Gru {
         Ok(Self(Stack::new("gru", 3, [inputs, hidden], settings, &options.into())?))
     }
 
-    /// Returns the outputs, and the state after them: `(layers * directions, batch, hidden)`. It begins with `state`, or with zeros.
+    /// Runs a sequence from `state`, or from zeros, and returns the outputs and the final state
+    /// `(layers * directions, batch, hidden)`.
     ///
     /// # Errors
-    /// As [`Lstm::run`].
+    /// Same as [`Lstm::run`].
     #[doc(alias = "seq")]
     pub fn run(&self, input: &Tensor, state: Option<&Tensor>, mode: &Mode) -> Result<(Tensor, Tensor)> {
         let step = |x: &Tensor, h: &Tensor, [before]: &[Tensor; 1]| {
@@ -207,11 +210,11 @@ impl Module for Gru {
     }
 }
 
-/// Layers of cells, in one direction or both.
+/// Stacked layers of cells, in one direction or both.
 #[derive(Clone, Debug)]
 struct Stack {
     name: &'static str,
-    /// Layer by layer, the forward direction before the other.
+    /// Layer by layer, the forward direction first.
     cells: Vec<Cell>,
     inputs: usize,
     hidden: usize,
@@ -219,7 +222,7 @@ struct Stack {
     dropout: f32,
 }
 
-/// The parameters of a layer in a direction. Gates are along axis 0.
+/// The parameters of one layer and direction. Gates are stacked along axis 0.
 #[derive(Clone, Debug)]
 struct Cell {
     weight_ih: Parameter,
@@ -255,7 +258,8 @@ impl Stack {
         Ok(Self { name, cells, inputs, hidden, directions, dropout })
     }
 
-    /// Runs all layers over a sequence. `step` makes the next state of what a cell makes of an element and of the last output.
+    /// Runs all layers over a sequence. `step` computes the next state from the projections of the current input and
+    /// of the last output.
     fn run<const N: usize>(
         &self,
         input: &Tensor,
@@ -289,12 +293,12 @@ impl Stack {
             rows = if sides.len() == 1 { sides.remove(0) } else { Tensor::cat(&sides, 2)? };
         }
         let mut states = last.into_iter().map(|part| Tensor::stack(&part, 0));
-        // `from_fn` cannot fail in between, so errors are looked for first.
+        // `array::from_fn` cannot return early, so errors are collected first.
         let states = states.by_ref().collect::<Result<Vec<_>>>()?;
         Ok((rows, std::array::from_fn(|number| states[number].clone())))
     }
 
-    /// The size of the batch.
+    /// Checks the shapes and returns the batch size.
     fn check(&self, input: &Tensor, state: &[&Tensor]) -> Result<usize> {
         let wrong = |what: String, found: &Tensor| {
             let (name, dtype, shape) = (self.name, found.dtype(), found.shape());
@@ -326,7 +330,7 @@ impl Stack {
 }
 
 impl Cell {
-    /// Outputs `(batch, length, hidden)`, and the last state.
+    /// Returns the outputs `(batch, length, hidden)` and the final state.
     fn run<const N: usize>(
         &self,
         input: &Tensor,
@@ -335,7 +339,8 @@ impl Cell {
         step: impl Fn(&Tensor, &Tensor, &[Tensor; N]) -> Result<[Tensor; N]>,
     ) -> Result<(Tensor, [Tensor; N])> {
         let bias = |bias: &Option<Parameter>| bias.as_ref().map(Parameter::get);
-        // One product for the whole sequence; only the other one depends on the step before.
+        // One matrix multiplication projects the whole sequence; only the recurrent projection depends on the
+        // previous step.
         let from_input = linear::affine(input, &self.weight_ih.get(), bias(&self.bias_ih).as_ref())?;
         let (weight, bias) = (self.weight_hh.get().to_dtype(input.dtype())?, bias(&self.bias_hh));
         let length = input.shape()[1];

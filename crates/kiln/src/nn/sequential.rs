@@ -1,10 +1,10 @@
-//! Layers one behind the other.
+//! A sequence of layers.
 
 use super::{Mode, Module, Visitor};
 use crate::{Result, Tensor};
 use std::fmt;
 
-/// Layers of which each has the output of the one before as its input. Their names are their numbers.
+/// A sequence of layers: each takes the output of the previous one. Their names are their indices.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -26,12 +26,12 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// No layers: the input is the output.
+    /// Creates an empty sequence, which returns its input.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more layer behind.
+    /// Appends a layer.
     pub fn with(mut self, layer: impl Module + 'static) -> Self {
         self.layers.push(Box::new(layer));
         self

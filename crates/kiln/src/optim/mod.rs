@@ -1,9 +1,9 @@
-//! Optimisers: how parameters follow their gradients.
+//! Optimizers, learning rate schedules and loss scaling.
 //!
-//! An [`Optimizer`] holds all parameters of a device as one long tensor, of which they are parts. So a step is one elementwise kernel for
-//! the parameters and one for each state of the rule, however many operations the rule has. Before them, gradients are brought together: by one
-//! kernel, or for more than 32 parameters (7 on a GPU) by copies. [`Schedule`] says how fast parameters follow; [`LossScale`] keeps gradients of
-//! `f16` in range.
+//! An [`Optimizer`] packs all parameters of a device into one flat tensor; parameters are slices of it. A step is
+//! therefore one elementwise kernel for the parameters and one for each state of the rule, however many ops the rule
+//! has. Before it, gradients are packed: by one kernel, or for more than 32 parameters (7 on a GPU) by copies.
+//! [`Schedule`] sets the learning rate; [`LossScale`] keeps `f16` gradients in range.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {

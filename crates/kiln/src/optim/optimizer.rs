@@ -1,4 +1,4 @@
-//! All parameters as a few long tensors, which follow their gradients.
+//! The optimizer: packs all parameters of a device into one flat tensor and updates them together.
 
 use super::rule::{Rule, Update};
 use crate::nn::{self, Module, Parameter, Weights};
@@ -6,10 +6,10 @@ use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
 use std::fmt;
 use std::path::Path;
 
-/// The entry of a file's metadata that has the number of steps.
+/// The metadata key of the step count in a saved file.
 const STEPS: &str = "steps";
 
-/// Parameters that follow their gradients by a [`Rule`].
+/// Updates parameters from their gradients by a [`Rule`].
 #[must_use]
 pub struct Optimizer<R> {
     rule: R,
@@ -18,38 +18,38 @@ pub struct Optimizer<R> {
     most_norm: Option<f64>,
 }
 
-/// Parameters of one device.
+/// The parameters of one device.
 struct Group {
     parameters: Vec<(String, Parameter)>,
-    /// What the parameters were when `all` was made of them, or set to as its parts.
+    /// The parameter tensors that `all` was packed from, or that were sliced from it.
     parts: Vec<Tensor>,
     all: Tensor,
     states: Vec<Tensor>,
 }
 
-/// What an [`Optimizer`] remembers: its steps, and for each parameter what its rule does.
+/// The saved state of an [`Optimizer`]: the step count, and the states of its rule for each parameter.
 #[derive(Clone, Debug)]
 pub struct OptimizerState {
-    /// How many steps it has made.
+    /// The number of steps made.
     pub steps: u64,
-    /// Tensors by the name of a parameter, a dot, and the name of a state.
+    /// State tensors, named `<parameter>.<state>`.
     pub tensors: Vec<(String, Tensor)>,
 }
 
 impl<R: Rule> Optimizer<R> {
-    /// An optimiser for what a module learns.
+    /// Creates an optimizer for the trainable parameters of a module.
     ///
     /// # Errors
-    /// `InvalidArgument` where it has no parameters that are learnt; `Unsupported` where one is not of `f32`; `OutOfMemory` and the device's
-    /// faults.
+    /// Returns `InvalidArgument` if the module has no trainable parameters, `Unsupported` if one is not `f32`,
+    /// `OutOfMemory`, and device errors.
     pub fn new(rule: R, module: &dyn Module) -> Result<Self> {
         Self::of(rule, module.parameters())
     }
 
-    /// An optimiser for some parameters, by their names. Statistics among them are left out, and one that comes again.
+    /// Creates an optimizer for named parameters. Statistics and duplicates are skipped.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn of(rule: R, parameters: Vec<(String, Parameter)>) -> Result<Self> {
         let mut sorted: Vec<Vec<(String, Parameter)>> = Vec::new();
         for (name, parameter) in parameters.into_iter().filter(|(_, parameter)| parameter.is_learnt()) {
@@ -85,37 +85,38 @@ impl<R: Rule> Optimizer<R> {
         Ok(Self { rule, groups, steps: 0, most_norm: None })
     }
 
-    /// Makes all gradients smaller by one factor, where the root of the sum of their squares is above `most`.
+    /// Clips gradients by global L2 norm: if it exceeds `most`, all gradients are scaled down to it.
     pub fn clip_norm(mut self, most: f64) -> Self {
         self.most_norm = Some(most);
         self
     }
 
-    /// How many steps it has made.
+    /// Returns the number of steps made.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Moves the parameters by their gradients, which are forgotten. A parameter without a gradient has one of zeros.
+    /// Updates the parameters from their gradients with learning rate `rate`, and clears the gradients. A missing
+    /// gradient counts as zeros.
     ///
-    /// What the gradients still need runs here, together with the step.
+    /// Pending gradient ops are evaluated here, together with the step.
     ///
     /// # Errors
-    /// `InvalidArgument` where no parameter has a gradient; the device's faults. Then nothing has changed.
+    /// Returns `InvalidArgument` if no parameter has a gradient, and device errors. Nothing is changed then.
     pub fn step(&mut self, rate: f64) -> Result<()> {
         let gradients = self.gradients(1.0)?;
         self.apply(gradients, rate)
     }
 
-    /// As [`step`](Self::step), with gradients that are `scale` times too large. Where one of them is infinite or NaN, they are forgotten and
-    /// nothing else happens. Returns whether the step was made.
+    /// Same as [`step`](Self::step), with gradients divided by `scale`. If a gradient is infinite or NaN, the step is
+    /// skipped and the gradients are cleared. Returns whether the step was made.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Same as [`step`](Self::step).
     pub fn step_if_finite(&mut self, rate: f64, scale: f64) -> Result<bool> {
         let gradients = self.gradients(1.0 / scale)?;
         for gradient in &gradients {
-            // A NaN is the largest of all.
+            // The maximum propagates NaN, so one comparison finds both NaN and infinities.
             let largest = no_grad(|| gradient.abs()?.max_all()?.to_scalar::<f32>())?;
             if !largest.is_finite() {
                 self.zero_grad()?;
@@ -126,15 +127,15 @@ impl<R: Rule> Optimizer<R> {
         Ok(true)
     }
 
-    /// Forgets the gradients, so that the next backward pass begins anew. A step does that too.
+    /// Clears all gradients, so that the next backward pass starts from zero. A step does that too.
     ///
     /// # Errors
-    /// None that an optimiser meets: its parameters are learnt.
+    /// Does not fail for the parameters of an optimizer, which are all trainable.
     pub fn zero_grad(&self) -> Result<()> {
         self.groups.iter().flat_map(|group| &group.parameters).try_for_each(|(_, own)| own.zero_grad())
     }
 
-    /// The gradients of each group as one tensor, times a factor.
+    /// Packs the gradients of each group into one tensor, times a factor.
     fn gradients(&self, factor: f64) -> Result<Vec<Tensor>> {
         let has_any = self.groups.iter().flat_map(|group| &group.parameters).any(|(_, own)| own.grad().is_some());
         if !has_any {
@@ -159,6 +160,7 @@ impl<R: Rule> Optimizer<R> {
     fn apply(&mut self, gradients: Vec<Tensor>, rate: f64) -> Result<()> {
         no_grad(|| {
             let gradients = self.clipped(gradients)?;
+            // Compute all groups before setting any, so that an error changes nothing.
             let mut results = Vec::new();
             for (group, gradients) in self.groups.iter().zip(&gradients) {
                 let update = Update {
@@ -181,7 +183,7 @@ impl<R: Rule> Optimizer<R> {
         })
     }
 
-    /// The gradients, all of them smaller where they are too large together.
+    /// Applies gradient clipping, if enabled.
     fn clipped(&self, gradients: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let Some(most) = self.most_norm else { return Ok(gradients) };
         let first = gradients[0].device().clone();
@@ -190,24 +192,26 @@ impl<R: Rule> Optimizer<R> {
         for gradient in &gradients[1..] {
             sum = sum.add(&squares(gradient)?)?;
         }
+        // The epsilon avoids a division by zero, as in PyTorch's `clip_grad_norm_`.
         let factor = sum.sqrt()?.add_scalar(1e-6)?.recip()?.mul_scalar(most)?.minimum(1.0)?;
         let smaller = |gradient: &Tensor| gradient.mul(&factor.to_device(gradient.device())?);
         gradients.iter().map(smaller).collect()
     }
 
-    /// Writes what it remembers to a file, with the number of its steps.
+    /// Saves the optimizer state to a file, including the step count.
     ///
     /// # Errors
-    /// As [`nn::save_tensors`].
+    /// Same as [`nn::save_tensors`].
     pub fn save(&self, path: &Path) -> Result<()> {
         let OptimizerState { steps, tensors } = self.state()?;
         nn::save_tensors(path, &tensors, &[(STEPS.to_string(), steps.to_string())].into())
     }
 
-    /// Goes on from a file of [`save`](Self::save).
+    /// Restores the state from a file written by [`save`](Self::save).
     ///
     /// # Errors
-    /// As [`Weights::load`] and [`set_state`](Self::set_state); `InvalidArgument` where the file does not say how many steps there were.
+    /// Same as [`Weights::load`] and [`set_state`](Self::set_state), and `InvalidArgument` if the file has no step
+    /// count.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         let weights = Weights::load(path, self.groups[0].all.device())?;
         let found = weights.metadata().get(STEPS);
@@ -220,10 +224,10 @@ impl<R: Rule> Optimizer<R> {
         self.set_state(&OptimizerState { steps, tensors }).map_err(|error| error.context(path.display().to_string()))
     }
 
-    /// What it remembers, to save with the parameters.
+    /// Returns the optimizer state, to save with the parameters.
     ///
     /// # Errors
-    /// The device's faults.
+    /// Returns device errors.
     pub fn state(&self) -> Result<OptimizerState> {
         let mut tensors = Vec::new();
         for group in &self.groups {
@@ -236,10 +240,11 @@ impl<R: Rule> Optimizer<R> {
         Ok(OptimizerState { steps: self.steps, tensors })
     }
 
-    /// Goes on from what [`state`](Self::state) gave.
+    /// Restores a state returned by [`state`](Self::state).
     ///
     /// # Errors
-    /// `InvalidArgument` where a tensor is missing, is one too many, or has another shape or dtype. Then nothing has changed.
+    /// Returns `InvalidArgument` if a tensor is missing, unexpected, or has the wrong shape or dtype. Nothing is
+    /// changed then.
     pub fn set_state(&mut self, state: &OptimizerState) -> Result<()> {
         let wanted: usize = self.groups.iter().map(|group| group.parameters.len() * group.states.len()).sum();
         if wanted != state.tensors.len() {
@@ -273,14 +278,14 @@ impl<R: Rule> Optimizer<R> {
 }
 
 impl Group {
-    /// The parameters as one tensor: as they were set, unless somebody else has set one since.
+    /// Returns the packed parameters; packs them again if one was replaced since the last step.
     fn current(&self) -> Result<Tensor> {
         let own: Vec<Tensor> = self.parameters.iter().map(|(_, parameter)| parameter.get()).collect();
         let is_own = own.iter().zip(&self.parts).all(|(own, part)| own.is_same(part));
         if is_own { Ok(self.all.clone()) } else { Tensor::packed(&own) }
     }
 
-    /// Makes the parameters parts of a tensor.
+    /// Sets the parameters to slices of a packed tensor.
     fn set(&mut self, all: Tensor) -> Result<()> {
         for ((_, parameter), part) in self.parameters.iter().zip(self.split(&all)?) {
             parameter.set(&part)?;
@@ -290,7 +295,7 @@ impl Group {
         Ok(())
     }
 
-    /// The parts of a tensor that belong to each parameter.
+    /// Slices a packed tensor into one tensor per parameter.
     fn split(&self, all: &Tensor) -> Result<Vec<Tensor>> {
         let mut start = 0;
         let part = |(_, parameter): &(String, Parameter)| {

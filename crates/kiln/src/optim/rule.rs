@@ -1,20 +1,21 @@
-//! Update rules: how a step changes parameters, given their gradients.
+//! Update rules: SGD, Adam and AdamW.
 
 use crate::{Result, Tensor};
 
 /// An update rule of an optimizer. All parameters are packed into one tensor, so a rule is a few elementwise ops.
 pub trait Rule: Send + Sync {
-    /// The names of the tensors that the rule keeps from step to step, one element for each parameter. They start as zeros.
+    /// Returns the names of the tensors that the rule keeps between steps, one element per parameter. They start as
+    /// zeros.
     fn states(&self) -> &'static [&'static str];
 
     /// Returns the parameters after a step, followed by the states.
     ///
     /// # Errors
-    /// The device's faults.
+    /// Returns device errors.
     fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>>;
 }
 
-/// A rule that is chosen when the program runs.
+/// A rule chosen at run time.
 impl Rule for Box<dyn Rule> {
     fn states(&self) -> &'static [&'static str] {
         (**self).states()
@@ -40,7 +41,7 @@ pub struct Update<'a> {
     pub number: u64,
 }
 
-/// Stochastic gradient descent: parameters go against the gradient, or against what is left of it and those before.
+/// Stochastic gradient descent, with optional momentum, Nesterov momentum and weight decay.
 ///
 /// ```
 /// let rule = kiln::optim::Sgd::new().momentum(0.9).nesterov().weight_decay(1e-4);
@@ -54,22 +55,22 @@ pub struct Sgd {
 }
 
 impl Sgd {
-    /// Without momentum or decay.
+    /// Creates a rule without momentum or weight decay.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How much of what the last step followed stays.
+    /// Sets the momentum.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }
 
-    /// Looks ahead by one step of momentum; nothing changes where there is none.
+    /// Enables Nesterov momentum; no effect without momentum.
     pub fn nesterov(self) -> Self {
         Self { is_nesterov: true, ..self }
     }
 
-    /// Adds so much of the parameters to their gradients.
+    /// Sets the weight decay (L2 penalty), which is added to the gradients.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, ..self }
     }
@@ -92,7 +93,7 @@ impl Rule for Sgd {
     }
 }
 
-/// The gradients with a share of the parameters.
+/// Returns the gradients with weight decay added.
 fn decayed(update: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
     if weight_decay == 0.0 {
         return Ok(update.gradients.clone());
@@ -100,7 +101,8 @@ fn decayed(update: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
     update.gradients.add(&update.parameters.mul_scalar(weight_decay)?)
 }
 
-/// Adam, and AdamW with [`decoupled_weight_decay`](Self::decoupled_weight_decay): steps of the size of the rate, whatever that of the gradients is.
+/// Adam, and AdamW with [`decoupled_weight_decay`](Self::decoupled_weight_decay). The step size follows the learning
+/// rate, independent of the gradient scale.
 ///
 /// ```
 /// let adam = kiln::optim::Adam::new().betas(0.9, 0.98);
@@ -122,27 +124,28 @@ impl Default for Adam {
 }
 
 impl Adam {
-    /// With the constants of its authors, 0.9, 0.999 and 1e-8, and no decay.
+    /// Creates a rule with the default betas 0.9 and 0.999, epsilon 1e-8, and no weight decay.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How much of the mean and of the mean square of the gradients stays in a step.
+    /// Sets the decay rates of the running mean and mean square of the gradients.
     pub fn betas(self, mean: f64, square: f64) -> Self {
         Self { betas: [mean, square], ..self }
     }
 
-    /// What is added to the root of the mean square.
+    /// Sets the epsilon added to the root of the mean square.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
 
-    /// Adds so much of the parameters to their gradients.
+    /// Sets the weight decay (L2 penalty), which is added to the gradients.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, is_decoupled: false, ..self }
     }
 
-    /// Makes parameters smaller by so much of the rate, apart from their gradients: AdamW.
+    /// Sets decoupled weight decay (AdamW): parameters shrink by `rate * weight_decay` per step, independent of their
+    /// gradients.
     pub fn decoupled_weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, is_decoupled: true, ..self }
     }
@@ -164,7 +167,7 @@ impl Rule for Adam {
             |before: &Tensor, now: &Tensor, stays: f64| before.mul_scalar(stays)?.add(&now.mul_scalar(1.0 - stays)?);
         let mean = towards(&update.states[0], &gradients, self.betas[0])?;
         let square = towards(&update.states[1], &gradients.square()?, self.betas[1])?;
-        // Both begin at zero, which counts less with every step.
+        // Bias correction: both running averages start at zero.
         let [whole_mean, whole_square] = self.betas.map(|beta| 1.0 - beta.powf(update.number as f64));
         let size = square.mul_scalar(1.0 / whole_square)?.sqrt()?.add_scalar(self.eps)?;
         let change = mean.mul_scalar(update.rate / whole_mean)?.div(&size)?;

@@ -1,10 +1,10 @@
-//! Gradients of `f16` in range.
+//! Dynamic loss scaling for `f16` gradients.
 
 use super::{Optimizer, Rule};
 use crate::{DType, Result, Tensor};
 
-/// A factor for the loss, so that small gradients are not lost in `f16`: it grows while all goes well, and a step whose gradients are beyond `f16`
-/// is left out and makes it smaller.
+/// Dynamic loss scaling, which keeps small gradients from underflowing in `f16`. The scale grows after a run of good
+/// steps; a step with overflowing gradients is skipped and reduces the scale.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -37,48 +37,48 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// Begins at 65,536, and doubles after 2,000 good steps.
+    /// Creates a loss scale that starts at 65,536 and doubles after 2,000 good steps.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins here.
+    /// Sets the initial scale.
     pub fn initial(self, scale: f64) -> Self {
         Self { scale, ..self }
     }
 
-    /// Doubles after so many good steps.
+    /// Sets the number of good steps after which the scale doubles.
     pub fn grows_after(self, steps: u32) -> Self {
         Self { grows_after: steps, ..self }
     }
 
-    /// Goes on after so many good steps: with [`initial`](Self::initial), what a run that is resumed needs.
+    /// Sets the current number of good steps; with [`initial`](Self::initial), this resumes a run.
     pub fn after_good_steps(self, good: u32) -> Self {
         Self { good, ..self }
     }
 
-    /// Good steps since the factor has changed.
+    /// Returns the number of good steps since the scale last changed.
     pub fn good_steps(&self) -> u32 {
         self.good
     }
 
-    /// The factor as it is now.
+    /// Returns the current scale.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// The loss to call `backward` on.
+    /// Returns the scaled loss, on which to call `backward`.
     ///
     /// # Errors
-    /// The device's faults.
+    /// Returns device errors.
     pub fn scaled(&self, loss: &Tensor) -> Result<Tensor> {
         loss.to_dtype(DType::F32)?.mul_scalar(self.scale)
     }
 
-    /// A step with the gradients of a scaled loss. Returns whether it was made.
+    /// Makes an optimizer step with the gradients of a scaled loss. Returns whether the step was made.
     ///
     /// # Errors
-    /// As [`Optimizer::step`].
+    /// Same as [`Optimizer::step`].
     pub fn step<R: Rule>(&mut self, optimizer: &mut Optimizer<R>, rate: f64) -> Result<bool> {
         let is_good = optimizer.step_if_finite(rate, self.scale)?;
         self.good = if is_good { self.good + 1 } else { 0 };

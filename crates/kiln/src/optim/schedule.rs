@@ -1,8 +1,8 @@
-//! How fast parameters follow, from step to step.
+//! Learning rate schedules.
 
 use std::f64::consts::PI;
 
-/// A rate for each step: a function of its number, so that a run which is resumed goes on with the same rates.
+/// A learning rate schedule: a pure function of the step number, so that a resumed run continues with the same rates.
 ///
 /// ```
 /// use kiln::optim::Schedule;
@@ -28,32 +28,32 @@ enum Shape {
 }
 
 impl Schedule {
-    /// The same rate in every step.
+    /// Creates a constant schedule.
     pub fn constant(rate: f64) -> Self {
         Self { shape: Shape::Constant { rate }, warm_up: 0 }
     }
 
-    /// Times `factor` after `every` so many steps, at least one.
+    /// Creates a schedule that multiplies the rate by `factor` every `every` steps, at least one.
     pub fn step(rate: f64, every: u64, factor: f64) -> Self {
         Self { shape: Shape::Step { rate, every: every.max(1), factor }, warm_up: 0 }
     }
 
-    /// Times `factor` after each step.
+    /// Creates a schedule that multiplies the rate by `factor` after each step.
     pub fn exponential(rate: f64, factor: f64) -> Self {
         Self { shape: Shape::Exponential { rate, factor }, warm_up: 0 }
     }
 
-    /// From `rate` to `least` along half a wave of `steps` steps, and `least` from then on.
+    /// Creates a cosine decay from `rate` to `least` over `steps` steps, constant afterwards.
     pub fn cosine(rate: f64, least: f64, steps: u64) -> Self {
         Self { shape: Shape::Cosine { rate, least, steps: steps.max(1) }, warm_up: 0 }
     }
 
-    /// In the first so many steps the rate rises evenly to where it would begin; the rest follows after them.
+    /// Adds a linear warm-up over the first `steps` steps; the schedule starts after it.
     pub fn warm_up(self, steps: u64) -> Self {
         Self { warm_up: steps, ..self }
     }
 
-    /// The rate of a step; the first has the number 0.
+    /// Returns the learning rate of a step; the first step is 0.
     pub fn rate(&self, step: u64) -> f64 {
         if step < self.warm_up {
             return self.after_warm_up(0) * (step + 1) as f64 / self.warm_up as f64;

@@ -1,4 +1,4 @@
-//! Attention and positions.
+//! Attention and rotary position embeddings.
 
 use super::Tensor;
 use super::check::{self, Name, mismatch, names, unsupported};
@@ -6,7 +6,7 @@ use crate::{DType, Result, Shape};
 use kiln_kernels::attention::Attention;
 use std::sync::Arc;
 
-/// Settings of [`Tensor::attention`].
+/// Options of [`Tensor::attention`].
 ///
 /// ```
 /// let options = kiln::nn::AttentionOptions::new().causal().scale(0.125);
@@ -20,25 +20,25 @@ pub struct AttentionOptions<'a> {
 }
 
 impl<'a> AttentionOptions<'a> {
-    /// Scores divided by the root of their length, every key seen by every query.
+    /// Creates the defaults: scores scaled by 1/√d for queries of length d, no mask.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What scores are multiplied by. Default: one over the root of the length of a query.
+    /// Sets the factor of the scores. The default is 1/√d for queries of length d.
     pub fn scale(mut self, scale: f32) -> Self {
         self.scale = Some(scale);
         self
     }
 
-    /// A query sees the keys up to its own place; the last query sees all.
+    /// Applies a causal mask: each query attends to keys up to its own position; the last query attends to all keys.
     pub fn causal(mut self) -> Self {
         self.is_causal = true;
         self
     }
 
-    /// Keys that a query does not see: a `u8` tensor that broadcasts to `(batch, heads, queries, keys)`, 0 where a key is not seen. For padding
-    /// it has the shape `(batch, 1, 1, keys)`.
+    /// Sets a mask: a `u8` tensor that broadcasts to `(batch, heads, queries, keys)`, 0 for masked keys. A padding
+    /// mask has the shape `(batch, 1, 1, keys)`.
     pub fn mask(mut self, mask: &'a Tensor) -> Self {
         self.mask = Some(mask);
         self
@@ -46,11 +46,13 @@ impl<'a> AttentionOptions<'a> {
 }
 
 impl Tensor {
-    /// Scaled dot-product attention: `softmax(queries @ keysᵀ * scale) @ values`, as one kernel that never holds the matrix of scores.
+    /// Computes scaled dot-product attention, `softmax(queries @ keysᵀ * scale) @ values`, in one kernel that never
+    /// stores the score matrix.
     ///
-    /// Queries have the shape `(batch, heads, m, d)`, keys `(batch, heads, n, d)`, values `(batch, heads, n, e)`; leading axes may be missing from
-    /// all three. A query that sees no key gives zeros. Keys and values that are not seen have to be finite: the weight of such a value
-    /// is 0, but 0 times infinity is NaN. On a GPU, values have at most 256 elements each.
+    /// Queries have the shape `(batch, heads, m, d)`, keys `(batch, heads, n, d)`, values `(batch, heads, n, e)`;
+    /// leading axes may be missing from all three. A query with all keys masked gives zeros. Masked keys and values
+    /// must be finite: their weight is 0, but 0 times infinity is NaN. On a GPU, values have at most 256 elements
+    /// each.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -66,8 +68,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the shapes do not fit together; `InvalidArgument` where dtypes or devices differ; `Unsupported` for integers, or where
-    /// the mask is not `u8`.
+    /// Returns `ShapeMismatch` if the shapes are incompatible, `InvalidArgument` if dtypes or devices differ, and
+    /// `Unsupported` for integer dtypes, or if the mask is not `u8`.
     pub fn attention(queries: &Self, keys: &Self, values: &Self, options: AttentionOptions<'_>) -> Result<Self> {
         let all = [queries, keys, values];
         check::same_device("attention", &all)?;
@@ -119,9 +121,9 @@ impl Tensor {
         result.reshape(shape)
     }
 
-    /// Rotary positions: along the last axis, which has an even length `d`, element `i` of the first half and element `i` of the second are turned
-    /// by the angle `position * base.powf(-2 i / d)`. Positions count from `first` along the last but one axis;
-    /// angles beyond 2^20 count as 0.
+    /// Applies rotary position embeddings (RoPE): along the last axis, which has an even length `d`, element `i` of
+    /// the first half and element `i` of the second are rotated by the angle `position * base.powf(-2 i / d)`.
+    /// Positions count from `first` along the second-to-last axis; angles beyond 2^20 count as 0.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -135,7 +137,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are fewer than two axes or the last has an odd length; `Unsupported` for integers.
+    /// Returns `ShapeMismatch` if there are fewer than two axes or the last has an odd length, and `Unsupported` for
+    /// integer dtypes.
     pub fn rope(&self, first: usize, base: f32) -> Result<Self> {
         check::float("rope", self)?;
         let &[.., positions, length] = &self.shape()[..] else {

@@ -1,4 +1,4 @@
-//! Checks that many ops share, with errors that name the op, the shapes, the dtypes and the devices.
+//! Shared argument checks, with errors that name the op, the shapes, the dtypes and the devices.
 
 use super::Tensor;
 use crate::{DType, Device, Error, ErrorKind, Result, Shape};
@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::RangeFull;
 use std::sync::Arc;
 
-/// A tensor as messages name it: `f32 (2, 3) on cpu`.
+/// Formats a tensor for error messages: `f32 (2, 3) on cpu`.
 pub(super) struct Name<'a>(pub(super) &'a Tensor);
 
 impl fmt::Display for Name<'_> {
@@ -19,7 +19,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// Tensors as messages name them: `a and b`, `a, b and c`.
+/// Formats tensors for error messages: `a and b`, `a, b and c`.
 pub(super) fn names(tensors: &[&Tensor]) -> String {
     list(tensors.iter().map(|tensor| Name(tensor).to_string()))
 }
@@ -44,9 +44,10 @@ pub(super) fn unsupported(message: String) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// For methods that are made of other ops.
+/// Error context for methods composed of other ops.
 pub(super) trait Within {
-    /// Puts the name of the public method in front of an error of one of its ops: `std: mean expected …`. An error that begins with it stays as it is.
+    /// Prefixes an error of an inner op with the name of the public method: `std: mean expected …`. An error that
+    /// already starts with it is unchanged.
     fn within(self, method: &str) -> Self;
 }
 
@@ -60,13 +61,13 @@ impl<T> Within for Result<T> {
     }
 }
 
-/// Elements are never copied to another device without a word.
+/// Checks that the tensors are on the same device. Elements are never copied between devices implicitly.
 pub(super) fn same_device(op: &str, tensors: &[&Tensor]) -> Result<()> {
     let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
     if rest.iter().all(|tensor| tensor.device().is_same(first.device())) {
         return Ok(());
     }
-    // Two devices may have the same id, but not the same name.
+    // Two devices may have the same id, but their names are unique.
     let name = |tensor: &&Tensor| format!("{} {} on {}", tensor.dtype(), tensor.shape(), tensor.device());
     let found = list(tensors.iter().map(name));
     Err(invalid(format!("{op} expected tensors of one device, found {found}; move one with to_device")))
@@ -81,12 +82,12 @@ pub(super) fn same_dtype(op: &str, tensors: &[&Tensor]) -> Result<()> {
     Err(invalid(format!("{op} expected tensors of one dtype, found {found}; convert one with to_dtype")))
 }
 
-/// Whether a device computes with a dtype. WGSL has no numbers of 64 bits.
+/// Returns whether a device computes with a dtype. WGSL has no 64-bit numbers.
 pub(super) fn has_arithmetic(dtype: DType, device: &Device) -> bool {
     !dtype.is_wide() || device.target().runs_host_code
 }
 
-/// An error where the tensors' device has no arithmetic for a dtype.
+/// Returns an error if the device of the tensors has no arithmetic for a dtype.
 pub(super) fn computes(op: &str, dtype: DType, tensors: &[&Tensor]) -> Result<()> {
     let Some(first) = tensors.first().filter(|first| !has_arithmetic(dtype, first.device())) else { return Ok(()) };
     let (found, narrow) = (names(tensors), if dtype == DType::F64 { DType::F32 } else { DType::I32 });
@@ -97,7 +98,7 @@ pub(super) fn computes(op: &str, dtype: DType, tensors: &[&Tensor]) -> Result<()
     )))
 }
 
-/// An error where a kernel that computes in 32 bits is given 64.
+/// Returns an error if 64-bit tensors are passed to a 32-bit kernel.
 pub(super) fn no_wide(op: &str, tensors: &[&Tensor]) -> Result<()> {
     if !tensors.iter().any(|tensor| tensor.dtype().is_wide()) {
         return Ok(());
@@ -108,7 +109,7 @@ pub(super) fn no_wide(op: &str, tensors: &[&Tensor]) -> Result<()> {
     )))
 }
 
-/// An error unless the elements are floats.
+/// Returns an error unless the dtype is a float.
 pub(super) fn float(op: &str, tensor: &Tensor) -> Result<()> {
     if tensor.dtype().is_float() {
         return Ok(());
@@ -117,7 +118,8 @@ pub(super) fn float(op: &str, tensor: &Tensor) -> Result<()> {
     Err(unsupported(format!("{op} expected a tensor of f16, bf16 or f32, found {found}; convert it with to_dtype")))
 }
 
-/// Indices as kernels take them. Those of `i64` that `u32` cannot hold become its largest number, and so stay out of range.
+/// Converts indices to the form that kernels take. `i64` values that `u32` cannot hold become `u32::MAX`, and so stay
+/// out of range.
 pub(super) fn index<'a>(op: &str, tensor: &'a Tensor) -> Result<Cow<'a, Tensor>> {
     match tensor.dtype() {
         DType::U32 | DType::I32 => Ok(Cow::Borrowed(tensor)),
@@ -140,7 +142,7 @@ pub(super) fn index<'a>(op: &str, tensor: &'a Tensor) -> Result<Cow<'a, Tensor>>
     }
 }
 
-/// The shape that all of these become together.
+/// Returns the broadcast shape of all tensors.
 pub(super) fn broadcast(op: &str, tensors: &[&Tensor]) -> Result<Shape> {
     let Some((first, rest)) = tensors.split_first() else { return Ok(Shape::default()) };
     let mut shape = first.shape().clone();
@@ -152,12 +154,12 @@ pub(super) fn broadcast(op: &str, tensors: &[&Tensor]) -> Result<Shape> {
     shape.checked().map_err(|error| error.context(format!("{op} of {}", names(tensors))))
 }
 
-/// An axis that may be counted from the end, as -1 for the last.
+/// Resolves an axis; negative axes count from the end.
 pub(super) fn axis(op: &str, axis: impl Into<Axis>, tensor: &Tensor) -> Result<usize> {
     axis_of(op, axis, tensor.rank(), tensor)
 }
 
-/// An axis among `rank` ones.
+/// Resolves an axis among `rank` axes.
 pub(super) fn axis_of(op: &str, axis: impl Into<Axis>, rank: usize, tensor: &Tensor) -> Result<usize> {
     let Axis(axis) = axis.into();
     let counted = if axis < 0 { axis + rank as isize } else { axis };
@@ -169,7 +171,7 @@ pub(super) fn axis_of(op: &str, axis: impl Into<Axis>, rank: usize, tensor: &Ten
     Err(invalid(format!("{op} expected {range}, found {axis} for {found}")))
 }
 
-/// An axis: from the front, or with a negative number from the end.
+/// An axis number; negative numbers count from the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis(isize);
 
@@ -226,7 +228,7 @@ macro_rules! axes_from {
 
 axes_from!(i32 usize isize);
 
-/// Resolves axes in the order given; an error where one does not exist or is there twice.
+/// Resolves axes in the given order; returns an error if one does not exist or is repeated.
 pub(super) fn ordered_axes(op: &str, axes: impl Into<Axes>, tensor: &Tensor) -> Result<graph::Axes> {
     let Axes(Some(given)) = axes.into() else { return Ok((0..tensor.rank()).collect()) };
     let axes: graph::Axes = given.into_iter().map(|given| axis(op, given, tensor)).collect::<Result<_>>()?;

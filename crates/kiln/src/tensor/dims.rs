@@ -1,19 +1,19 @@
-//! Shapes with an open length, for [`Tensor::reshape`].
+//! Shapes with an inferred length, for [`Tensor::reshape`].
 
 use super::Tensor;
 use super::check::{Name, invalid, mismatch};
 use crate::{Result, Shape};
 use smallvec::{SmallVec, smallvec};
 
-/// A length along an axis: a number, or -1 or `()` for the length that the others leave.
+/// A length along an axis: a number, or -1 or `()` to infer it from the others.
 pub trait Dim {
-    /// Returns the length as a number, -1 where it is open.
+    /// Returns the length as a number, -1 if it is inferred.
     fn length(self) -> isize;
 }
 
 impl Dim for usize {
     fn length(self) -> isize {
-        // No tensor is that long, so the resulting error is the same.
+        // No tensor is that long, so the error is the same.
         isize::try_from(self).unwrap_or(isize::MAX)
     }
 }
@@ -36,12 +36,12 @@ impl Dim for () {
     }
 }
 
-/// A shape with at most one open length: a number, a tuple or a list of [`Dim`]s, or a [`Shape`].
+/// A shape with at most one inferred length: a number, a tuple or a list of [`Dim`]s, or a [`Shape`].
 #[derive(Clone, Debug)]
 pub struct Dims(SmallVec<[isize; 4]>);
 
 impl Dims {
-    /// Returns the shape that a tensor takes.
+    /// Resolves the shape for a tensor.
     pub(super) fn resolve(self, op: &str, tensor: &Tensor) -> Result<Shape> {
         let Self(lengths) = self;
         if let Some(wrong) = lengths.iter().find(|length| **length < -1) {
@@ -125,10 +125,10 @@ macro_rules! tuples {
 tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
 
 impl Tensor {
-    /// Returns the length of a tensor with one axis.
+    /// Returns the length of a rank-1 tensor.
     ///
     /// # Errors
-    /// `ShapeMismatch` where the tensor has another number of axes.
+    /// Returns `ShapeMismatch` if the tensor has another rank.
     pub fn dims1(&self) -> Result<usize> {
         match *self.dims() {
             [length] => Ok(length),
@@ -144,7 +144,7 @@ macro_rules! exact_rank {
                 #[doc = concat!("Returns the lengths of a tensor with ", $rank, " axes.")]
                 ///
                 /// # Errors
-                /// `ShapeMismatch` where the tensor has another number of axes.
+                /// Returns `ShapeMismatch` if the tensor has another rank.
                 pub fn $name(&self) -> Result<($(exact_rank!(@usize $length)),+)> {
                     match *self.dims() {
                         [$($length),+] => Ok(($($length),+)),

@@ -1,4 +1,4 @@
-//! Sums of products by the names of their axes.
+//! Einstein summation.
 
 use super::Tensor;
 use super::check::{self, Within, invalid, mismatch, names};
@@ -7,11 +7,13 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 impl Tensor {
-    /// The sum of products that an equation describes: each tensor's axes by letters, then `->` and the letters of the result. Axes with the same
-    /// letter are matched; letters that are not in the result are summed over. A letter twice in one tensor is its diagonal. Without `->` the
-    /// result has the letters that are there once, in alphabetical order.
+    /// Evaluates an Einstein summation: the axes of each tensor as letters, then `->` and the letters of the result.
+    /// Axes with the same letter are matched; letters missing from the result are summed over. A letter repeated in
+    /// one tensor takes its diagonal. Without `->` the result has the letters that occur exactly once, in
+    /// alphabetical order.
     ///
-    /// The result has the dtype of the tensors. Two tensors meet as a matrix product, whatever the order of their axes; more than two from left to right.
+    /// The result has the dtype of the tensors. Tensors are contracted pairwise from left to right, as matrix
+    /// multiplications in any axis order.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -26,8 +28,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the equation cannot be read, with the place; `ShapeMismatch` where axes of one letter differ in length; as
-    /// [`matmul`](Self::matmul).
+    /// Returns `InvalidArgument` with the position if the equation cannot be parsed, `ShapeMismatch` if axes with the
+    /// same letter differ in length, and the errors of [`matmul`](Self::matmul).
     pub fn einsum<T: Borrow<Self>>(equation: &str, tensors: &[T]) -> Result<Self> {
         let tensors: Vec<&Self> = tensors.iter().map(Borrow::borrow).collect();
         sum_of_products(equation, &tensors).within("einsum")
@@ -46,7 +48,7 @@ fn sum_of_products(equation: &str, tensors: &[&Tensor]) -> Result<Tensor> {
     let mut result = first?;
     while !rest.is_empty() {
         let next = rest.remove(0);
-        // A letter is summed over as soon as nobody needs it any more.
+        // Sum over a letter as soon as neither a later tensor nor the result needs it.
         let needed: Vec<char> =
             output.iter().copied().chain(rest.iter().flat_map(|part| part.letters.clone())).collect();
         result = result.times(next, &needed)?;
@@ -54,7 +56,7 @@ fn sum_of_products(equation: &str, tensors: &[&Tensor]) -> Result<Tensor> {
     result.sum_others(&output)?.ordered(&output)
 }
 
-/// An equation that can be read and fits its tensors.
+/// A parsed equation that matches its tensors.
 struct Equation {
     inputs: Vec<Vec<char>>,
     output: Vec<char>,
@@ -123,12 +125,12 @@ struct Named {
 }
 
 impl Named {
-    /// The tensor, with the diagonal of axes that have the same letter.
+    /// Creates a named tensor, with the diagonal of axes that have the same letter.
     fn new(tensor: &Tensor, letters: Vec<char>) -> Result<Self> {
         let mut named = Self { tensor: tensor.clone(), letters };
         while let Some((one, other)) = named.repeated() {
             let (rows, rank) = (named.tensor.shape()[one], named.tensor.rank());
-            // Elements off the diagonal become zeros, which a sum over one of both axes leaves out.
+            // Zero the elements off the diagonal, so that a sum over one of the two axes extracts it.
             let mut shape = vec![1; rank];
             (shape[one], shape[other]) = (rows, rows);
             let eye = Tensor::eye(rows, crate::DType::U8, tensor.device())?.reshape(shape)?;
@@ -144,26 +146,26 @@ impl Named {
         (0..self.letters.len()).find_map(|place| at(place).map(|behind| (place, place + 1 + behind)))
     }
 
-    /// The sum over all axes but these.
+    /// Sums over all axes except these.
     fn sum_others(self, kept: &[char]) -> Result<Self> {
         let gone: Vec<usize> = (0..self.letters.len()).filter(|&axis| !kept.contains(&self.letters[axis])).collect();
         if gone.is_empty() {
             return Ok(self);
         }
         let summed = self.tensor.sum_keepdim(&gone)?.without_axes(&gone.iter().copied().collect())?;
-        // A sum of bytes is wider than they are; here every term has the dtype of the tensors.
+        // Sums of bytes are widened; every term here keeps the dtype of the tensors.
         let summed = summed.to_dtype(self.tensor.dtype())?;
         let letters = self.letters.into_iter().filter(|letter| kept.contains(letter)).collect();
         Ok(Self { tensor: summed, letters })
     }
 
-    /// The tensor with its axes in this order.
+    /// Returns the tensor with its axes in this order.
     fn ordered(self, letters: &[char]) -> Result<Tensor> {
         let place = |letter: &char| self.letters.iter().position(|own| own == letter).unwrap_or(0);
         self.tensor.permute(letters.iter().map(place).collect::<Vec<_>>())
     }
 
-    /// The product with another, summed over shared letters that nobody needs.
+    /// Multiplies by another tensor, and sums over shared letters that are no longer needed.
     fn times(self, other: Self, needed: &[char]) -> Result<Self> {
         let of_both: Vec<char> = self.letters.iter().copied().filter(|letter| other.letters.contains(letter)).collect();
         let own: Vec<char> = needed.iter().copied().chain(of_both.iter().copied()).collect();
@@ -185,7 +187,7 @@ impl Named {
         let letters = [&batch[..], &rows, &columns].concat();
         let left = one.ordered(&[&batch[..], &rows, &inner].concat())?.reshape(shape(m, inner_length))?;
         let right = other.ordered(&[&batch[..], &inner, &columns].concat())?.reshape(shape(inner_length, n))?;
-        // Without a letter to sum over, the product is elementwise, which every dtype has.
+        // Without a contracted letter the product is elementwise, which every dtype supports.
         let product = if inner.is_empty() { left.mul(&right)? } else { left.matmul(&right)? };
         let shape: Shape = [batch_lengths, row_lengths, column_lengths].concat().into();
         Ok(Self { tensor: product.reshape(shape)?, letters })

@@ -1,4 +1,4 @@
-//! Elementwise ops: a method for every entry of the op table, and the rules that they share.
+//! Elementwise ops: a method for every entry of the op table, and shared type rules.
 
 use super::Tensor;
 use super::check::{self, invalid, names, unsupported};
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A tensor or a number, as an argument of an op.
+/// A tensor or a number as an operand of an op.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub enum Operand<'a> {
     /// A tensor.
     Tensor(&'a Tensor),
-    /// A number, in the dtype of the tensor that it meets.
+    /// A number, which takes the dtype of the tensor operand.
     Scalar(f64),
 }
 
@@ -41,7 +41,7 @@ impl<N: Into<f64>> From<N> for Operand<'_> {
 }
 
 impl Tensor {
-    /// Applies an elementwise op, also one of one's own, to tensors that broadcast to one shape.
+    /// Applies an elementwise op, built-in or user-defined, to tensors that broadcast to one shape.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -56,8 +56,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the shapes do not broadcast; `InvalidArgument` where dtypes or devices differ, or where there are not as many tensors as
-    /// the op takes; `Unsupported` where the op does not exist for the dtype.
+    /// Returns `ShapeMismatch` if the shapes do not broadcast, `InvalidArgument` if dtypes or devices differ or the
+    /// number of tensors does not match the op, and `Unsupported` if the op does not exist for the dtype.
     pub fn apply(op: &'static ElementOp, inputs: &[&Self]) -> Result<Self> {
         let name = op.name;
         if inputs.len() != op.arity() {
@@ -100,7 +100,7 @@ impl Tensor {
             Operand::Tensor(tensor) => Some(tensor.dtype()),
             Operand::Scalar(_) => None,
         });
-        // What is chosen by a condition has nothing of its dtype.
+        // For a select, `self` is the condition, whose dtype does not determine that of the choices.
         let dtype = if op.signature == Signature::Select { chosen.unwrap_or(DType::F32) } else { self.dtype() };
         check::computes(op.name, dtype, &[self])?;
         let mut tensors: SmallVec<[Cow<'_, Self>; 2]> = SmallVec::new();
@@ -119,7 +119,7 @@ impl Tensor {
     }
 }
 
-/// The dtype of the result, if the op takes tensors of these.
+/// Returns the dtype of the result, or an error if the op does not take these inputs.
 fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
     let name = op.name;
     let wrong = |wants: &str| {
@@ -151,7 +151,8 @@ fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
     Ok(result.unwrap_or(dtype))
 }
 
-/// A method for each entry of the op table, in the entry's own words. Its example checks it against the entry's reference.
+/// Defines a method for each entry of the op table, documented from the entry. Its example checks it against the
+/// entry's reference.
 macro_rules! methods {
     ($($doc:literal $kind:ident $constant:ident $name:ident($x:ident $(, $arg:ident)*) [$($alias:literal)*];)*) => {
         impl Tensor {
@@ -191,7 +192,7 @@ macro_rules! methods {
         /// ```
         ///
         /// # Errors
-        /// As [`apply`](Self::apply).
+        /// Same as [`apply`](Self::apply).
         $(#[doc(alias = $alias)])*
         #[allow(clippy::extra_unused_lifetimes, reason = "ops of one tensor have no operand that lives")]
         pub fn $name<'a>(&self, $($arg: impl Into<Operand<'a>>),*) -> Result<Self> {

@@ -1,12 +1,12 @@
-//! Named forms of common chains. Each is one kernel, because chains of ops fuse by themselves; behind a matrix product see also
-//! [`Tensor::matmul_with_activation`].
+//! Named forms of common op chains. Each runs as one kernel, because chains of ops fuse; for matrix multiplication
+//! see also [`Tensor::matmul_with_activation`].
 
 use super::check::Within;
 use super::{Operand, Tensor};
 use crate::Result;
 
 impl Tensor {
-    /// `relu(self + other)`, as one kernel.
+    /// Computes `relu(self + other)` in one kernel.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -18,12 +18,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// Same as [`add`](Self::add).
     pub fn fused_add_relu(&self, other: &Self) -> Result<Self> {
         self.add(other).and_then(|sum| sum.relu()).within("fused_add_relu")
     }
 
-    /// `relu(self * other)`, as one kernel.
+    /// Computes `relu(self * other)` in one kernel.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -35,12 +35,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`mul`](Self::mul).
+    /// Same as [`mul`](Self::mul).
     pub fn fused_mul_relu(&self, other: &Self) -> Result<Self> {
         self.mul(other).and_then(|product| product.relu()).within("fused_mul_relu")
     }
 
-    /// `self * scale + bias`, as one kernel; each of both is a tensor or a number.
+    /// Computes `self * scale + bias` in one kernel; each of the two is a tensor or a number.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -52,12 +52,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`mul`](Self::mul) and [`add`](Self::add).
+    /// Same as [`mul`](Self::mul) and [`add`](Self::add).
     pub fn fused_affine<'a>(&self, scale: impl Into<Operand<'a>>, bias: impl Into<Operand<'a>>) -> Result<Self> {
         self.mul(scale).and_then(|product| product.add(bias)).within("fused_affine")
     }
 
-    /// `relu(self @ weight + bias + residual)`, as one kernel.
+    /// Computes `relu(self @ weight + bias + residual)` in one kernel.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -73,13 +73,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`matmul`](Self::matmul) and [`add`](Self::add).
+    /// Same as [`matmul`](Self::matmul) and [`add`](Self::add).
     pub fn fused_linear_residual_relu(&self, weight: &Self, bias: &Self, residual: &Self) -> Result<Self> {
         let compute = || self.matmul(weight)?.add(bias)?.add(residual)?.relu();
         compute().within("fused_linear_residual_relu")
     }
 
-    /// `gelu(self @ weight + bias)`, as one kernel.
+    /// Computes `gelu(self @ weight + bias)` in one kernel.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -94,7 +94,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`matmul`](Self::matmul) and [`add`](Self::add).
+    /// Same as [`matmul`](Self::matmul) and [`add`](Self::add).
     pub fn fused_gelu_linear(&self, weight: &Self, bias: &Self) -> Result<Self> {
         let compute = || self.matmul(weight)?.add(bias)?.gelu();
         compute().within("fused_gelu_linear")

@@ -1,4 +1,4 @@
-//! Elements by their indices.
+//! Gather, scatter and embedding lookups.
 
 use super::Tensor;
 use super::check::{self, Axis, Name, Within, invalid, mismatch};
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl Tensor {
-    /// Along an axis, the elements that `index` names for each place: `result[i][j] = self[index[i][j]][j]` for axis 0.
+    /// Gathers elements along an axis: `result[i][j] = self[index[i][j]][j]` for axis 0.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -24,16 +24,16 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the ranks differ, or where `index` is longer along another axis; `Unsupported` where it is not `u32`, `i32` or `i64`;
-    /// `InvalidArgument` where the axis is not there or the devices differ. An index out of range is an error of [`eval`](Self::eval) on the CPU
-    /// device, and gives 0 on a GPU.
+    /// Returns `ShapeMismatch` if the ranks differ, or if `index` is longer along another axis, `Unsupported` if it
+    /// is not `u32`, `i32` or `i64`, and `InvalidArgument` if the axis does not exist or the devices differ. An index
+    /// out of range makes [`eval`](Self::eval) fail on the CPU device, and gives 0 on a GPU.
     pub fn gather(&self, axis: impl Into<Axis>, index: &Self) -> Result<Self> {
         let axis = check::axis("gather", axis, self)?;
         let index = check::index("gather", index)?;
         Self::kernel(Arc::new(Gather { axis }), &[self, &index])
     }
 
-    /// Along an axis, the slices that `index` names, one after the other.
+    /// Selects slices along an axis, in the order of `index`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -48,14 +48,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where `index` has not one axis; otherwise as [`gather`](Self::gather).
+    /// Returns `ShapeMismatch` if the rank of `index` is not 1. Otherwise same as [`gather`](Self::gather).
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Self) -> Result<Self> {
         let axis = check::axis("index_select", axis, self)?;
         let index = check::index("index_select", index)?;
         Self::kernel(Arc::new(IndexSelect { axis }), &[self, &index])
     }
 
-    /// The rows of this table that `index` names, under the shape of `index` with the length of a row behind it.
+    /// Looks up rows of this table. The result has the shape of `index` plus a last axis of the row length.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -70,7 +70,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the table has not two axes; otherwise as [`gather`](Self::gather).
+    /// Returns `ShapeMismatch` if the rank of the table is not 2. Otherwise same as [`gather`](Self::gather).
     pub fn embedding(&self, index: &Self) -> Result<Self> {
         let index = check::index("embedding", index)?;
         if self.rank() != 2 {
@@ -80,8 +80,8 @@ impl Tensor {
         rows.reshape(index.shape().iter().copied().chain([self.shape()[1]]).collect::<Shape>()).within("embedding")
     }
 
-    /// This tensor, with elements of `source` at the places along an axis that `index` names: `result[index[i][j]][j] = source[i][j]` for axis 0.
-    /// Of several for one place, the last counts.
+    /// Returns this tensor with elements of `source` written along an axis: `result[index[i][j]][j] = source[i][j]`
+    /// for axis 0. If an index occurs several times, the last element wins.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -97,12 +97,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`gather`](Self::gather), and where `index` and `source` differ in shape or this tensor and `source` in dtype.
+    /// Same as [`gather`](Self::gather), and an error if `index` and `source` differ in shape or this tensor and
+    /// `source` in dtype.
     pub fn scatter(&self, axis: impl Into<Axis>, index: &Self, source: &Self) -> Result<Self> {
         self.scattered("scatter", axis, index, source, false)
     }
 
-    /// As [`scatter`](Self::scatter), but elements are added to what is there.
+    /// Same as [`scatter`](Self::scatter), but adds the elements.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -117,12 +118,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`scatter`](Self::scatter).
+    /// Same as [`scatter`](Self::scatter).
     pub fn scatter_add(&self, axis: impl Into<Axis>, index: &Self, source: &Self) -> Result<Self> {
         self.scattered("scatter_add", axis, index, source, true)
     }
 
-    /// Selects with tensors of indices on these axes, which ascend. The tensors are broadcast together, and the axes become one, so that one lookup does all.
+    /// Selects with index tensors on these axes, which are ascending. The index tensors are broadcast together, and
+    /// the axes are flattened into one, so that a single lookup suffices.
     pub(super) fn index_together(&self, indices: &[(usize, Self)]) -> Result<Self> {
         let tensors: SmallVec<[&Self; 2]> = indices.iter().map(|(_, index)| index).collect();
         check::same_device("i", &[&[self][..], &tensors].concat())?;
@@ -152,12 +154,12 @@ impl Tensor {
     }
 }
 
-/// Numbers, row by row, of the elements that the indices together select in a shape of these lengths. Where one is out of range, the number is as well: it is not that
-/// of another element.
+/// Computes row-major element numbers from the indices along several axes. If any index is out of range, so is the
+/// number: it never aliases another element.
 fn flat_index(tensors: &[&Tensor], lengths: &[usize], shape: &Shape) -> Result<Tensor> {
     let mut number: Option<(Tensor, Tensor)> = None;
     for (index, &length) in tensors.iter().zip(lengths) {
-        // As an unsigned number, a negative index is not below this either.
+        // A negative `i32` index converts to at least 2^31 as `u32`, so this bound rejects it too.
         let end = if index.dtype() == DType::I32 { length.min(1 << 31) } else { length };
         let index = index.to_dtype(DType::U32)?.broadcast_to(shape)?;
         let is_inside = index.lt(end as f64)?;

@@ -1,4 +1,4 @@
-//! Several tensors as one.
+//! Concatenation and stacking.
 
 use super::Tensor;
 use super::check::{self, Axis, Within, invalid, mismatch, names};
@@ -12,7 +12,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 impl Tensor {
-    /// Tensors one after the other along an axis.
+    /// Concatenates tensors along an axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -26,8 +26,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the shapes differ along another axis; `InvalidArgument` where there are no tensors, where the axis is not there, where
-    /// dtypes or devices differ.
+    /// Returns `ShapeMismatch` if the shapes differ along another axis, and `InvalidArgument` if there are no
+    /// tensors, the axis does not exist, or dtypes or devices differ.
     #[doc(alias = "concat")]
     #[doc(alias = "concatenate")]
     pub fn cat<T: Borrow<Self>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Self> {
@@ -39,7 +39,7 @@ impl Tensor {
         check::same_dtype("cat", &tensors)?;
         let axis = check::axis("cat", axis, first)?;
         let types: Vec<_> = tensors.iter().map(|tensor| tensor.0.kind.ty.clone()).collect();
-        // All of them at once, so that a fault is told of all of them.
+        // Check all tensors together first, so that an error lists all of them.
         kiln_ir::KernelOp::infer(&Cat { axis }, &types)?;
         Self::join(&tensors, axis)
     }
@@ -48,7 +48,7 @@ impl Tensor {
         match tensors {
             [only] => Ok((*only).clone()),
             _ => {
-                // A kernel on a GPU has few bindings.
+                // GPU kernels have a limited number of bindings, so many tensors are concatenated in groups.
                 let most = tensors[0].device().target().max_operands;
                 if tensors.len() <= most {
                     return Self::kernel(Arc::new(Cat { axis }), tensors);
@@ -59,8 +59,8 @@ impl Tensor {
         }
     }
 
-    /// All elements of some tensors of `f32`, one behind the other: by one kernel, or where they are too many for it, by copies. For these the
-    /// tensors are computed here.
+    /// Packs the elements of `f32` tensors into one flat tensor: with one kernel, or with copies if there are too
+    /// many tensors for one, which evaluates them here.
     pub(crate) fn packed(tensors: &[Self]) -> Result<Self> {
         let flat = tensors.iter().map(|tensor| tensor.detach().flatten()).collect::<Result<Vec<_>>>()?;
         let device = flat[0].device();
@@ -86,7 +86,7 @@ impl Tensor {
         Ok(Self::ready(ty, device, Storage { buffer, layout, submission }))
     }
 
-    /// Tensors of one shape one after the other along a new axis.
+    /// Stacks tensors of the same shape along a new axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -100,7 +100,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`cat`](Self::cat).
+    /// Same as [`cat`](Self::cat).
     pub fn stack<T: Borrow<Self>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Self> {
         let Some(first) = tensors.first().map(Borrow::borrow) else {
             return Err(invalid("stack expected at least one tensor, found none".to_string()));

@@ -1,4 +1,4 @@
-//! Matrix products, and what is fused behind them.
+//! Matrix multiplication with fused epilogues.
 
 use super::Tensor;
 use super::check::{self, Within, mismatch, names};
@@ -9,15 +9,15 @@ use kiln_kernels::matmul::Matmul;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What is applied to the elements of a matrix product.
+/// The activation applied to the result of a matrix multiplication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {
-    /// Nothing.
+    /// No activation.
     None,
     /// [`Tensor::relu`].
     Relu,
-    /// [`Tensor::gelu`]: the tanh form, an approximation.
+    /// [`Tensor::gelu`]: the tanh approximation.
     Gelu,
     /// [`Tensor::gelu_erf`]: GELU with the error function, PyTorch's default.
     GeluErf,
@@ -35,10 +35,12 @@ impl Activation {
 }
 
 impl Tensor {
-    /// The matrix product over the last axis of this tensor and the last but one of the other. Axes before the last two are batches, and
-    /// broadcast. A vector on the left is one row, on the right one column, and its axis is left out of the result.
+    /// Multiplies matrices along the last axis of this tensor and the second-to-last of the other. Leading axes are
+    /// batch axes and broadcast. A vector on the left is one row, on the right one column, and its axis is removed
+    /// from the result.
     ///
-    /// Products are added up in `f32`. Elementwise ops behind it (a bias, an activation, a residual) become part of its kernel.
+    /// Sums are accumulated in `f32`. Following elementwise ops (a bias, an activation, a residual) are fused as an
+    /// epilogue.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -54,8 +56,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the inner lengths differ or the batches do not broadcast; `InvalidArgument` where dtypes or devices differ;
-    /// `Unsupported` for integers. Lengths beyond what a GPU's kernel takes are an `Unsupported` of [`eval`](Self::eval).
+    /// Returns `ShapeMismatch` if the inner lengths differ or the batch axes do not broadcast, `InvalidArgument` if
+    /// dtypes or devices differ, and `Unsupported` for integer dtypes. [`eval`](Self::eval) returns `Unsupported` if
+    /// a length exceeds the limit of a GPU's kernel.
     #[doc(alias = "mm")]
     #[doc(alias = "bmm")]
     #[doc(alias = "dot")]
@@ -91,8 +94,8 @@ impl Tensor {
         product.reshape(shape)
     }
 
-    /// The matrix product with an activation, as one kernel. On a GPU another one packs results of `bf16`, and of `f16` where the adapter has
-    /// no such type.
+    /// Multiplies matrices and applies an activation, in one kernel. On a GPU a second kernel packs `bf16` results,
+    /// and `f16` results if the adapter has no such type.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -110,12 +113,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`matmul`](Self::matmul).
+    /// Same as [`matmul`](Self::matmul).
     pub fn matmul_with_activation(&self, other: &Self, activation: Activation) -> Result<Self> {
         self.matmul(other).and_then(|product| activation.apply(product)).within("matmul_with_activation")
     }
 
-    /// A hand-written kernel applied to tensors of one device: also one of one's own.
+    /// Applies a hand-written kernel, built-in or user-defined, to tensors of one device.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -131,7 +134,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the devices differ; what the kernel says of the shapes and dtypes.
+    /// Returns `InvalidArgument` if the devices differ, and the kernel's own shape and dtype errors.
     pub fn kernel(op: Arc<dyn KernelOp>, inputs: &[&Self]) -> Result<Self> {
         if inputs.is_empty() {
             return Err(check::invalid(format!("{} expected at least one tensor, found none", op.name())));

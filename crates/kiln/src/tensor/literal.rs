@@ -1,4 +1,4 @@
-//! Nested literals.
+//! Nested array literals.
 
 use super::Tensor;
 use super::check::mismatch;
@@ -6,18 +6,18 @@ use crate::{Device, Result};
 use half::{bf16, f16};
 use kiln_ir::Element;
 
-/// Nested arrays, slices and vectors of elements: `[[1.0f32, 2.0], [3.0, 4.0]]`. A single element is a tensor without axes.
+/// Nested arrays, slices and vectors of elements: `[[1.0f32, 2.0], [3.0, 4.0]]`. A single element is a rank-0 tensor.
 pub trait Literal {
     /// The type of the elements.
     type Element: Element;
 
-    /// Returns the lengths along the axes; the first of several items stands for all.
+    /// Returns the lengths of the axes, taken from the first item at each level.
     fn shape(&self) -> Vec<usize>;
 
-    /// Appends the elements row by row.
+    /// Appends the elements in row-major order.
     ///
     /// # Errors
-    /// `ShapeMismatch` where lists have other lengths than `shape` says.
+    /// Returns `ShapeMismatch` if the lengths of the lists do not match `shape`.
     fn append_to(&self, elements: &mut Vec<Self::Element>, shape: &[usize]) -> Result<()>;
 }
 
@@ -58,7 +58,7 @@ impl<L: Literal> Literal for [L] {
     }
 }
 
-/// Implements [`Literal`] for a type that holds another one.
+/// Implements [`Literal`] for a type that wraps another.
 macro_rules! same_as {
     ($([$($generic:tt)*] $ty:ty, $inner:ty;)*) => {$(
         impl<$($generic)*> Literal for $ty {
@@ -84,7 +84,8 @@ same_as! {
 impl Tensor {
     /// Creates a tensor from a nested literal, or from one number.
     ///
-    /// The Rust type is the dtype: write `1.0f32` for `F32`, because a float without a suffix is an `f64`, which few ops compute with.
+    /// The Rust type determines the dtype: write `1.0f32` for `F32`, because a float without a suffix is an `f64`,
+    /// which few ops support.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -100,7 +101,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where lists of one level differ in length; otherwise as [`from_slice`](Self::from_slice).
+    /// Returns `ShapeMismatch` if lists at the same level differ in length. Otherwise same as
+    /// [`from_slice`](Self::from_slice).
     #[doc(alias = "tensor")]
     #[doc(alias = "from_array")]
     pub fn new(literal: impl Literal, device: &Device) -> Result<Self> {

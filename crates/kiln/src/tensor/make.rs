@@ -1,4 +1,4 @@
-//! Where tensors come from.
+//! Constructors of tensors.
 
 use super::autograd::Record;
 use super::check::{self, Name, Within, invalid, mismatch};
@@ -10,9 +10,10 @@ use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::{Class, Element, Layout, with_element};
 
 impl Tensor {
-    /// A tensor of these elements, row by row.
+    /// Creates a tensor from a slice of elements in row-major order.
     ///
-    /// The Rust type is the dtype: write `1.0f32` for `F32`, because a float without a suffix is an `f64`, which few ops compute with.
+    /// The Rust type determines the dtype: write `1.0f32` for `F32`, because a float without a suffix is an `f64`,
+    /// which few ops support.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -24,7 +25,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not as many elements as the shape has; `OutOfMemory` and `TooLarge`; the device's fault.
+    /// Returns `ShapeMismatch` if the number of elements does not match the shape, `OutOfMemory`, `TooLarge`, and
+    /// device errors.
     pub fn from_slice<T: Element>(elements: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Self> {
         let shape = shape.into().checked().map_err(|error| error.context("from_slice"))?;
         if elements.len() != shape.elem_count() {
@@ -39,22 +41,25 @@ impl Tensor {
         Ok(Self::ready(ty, device, Storage { buffer, layout: layout.into(), submission: 0 }))
     }
 
-    /// Creates a tensor from a vector of its elements, row by row. As [`from_slice`](Self::from_slice).
+    /// Creates a tensor from a vector of elements in row-major order. Same as [`from_slice`](Self::from_slice).
     ///
     /// # Errors
-    /// As [`from_slice`](Self::from_slice).
+    /// Same as [`from_slice`](Self::from_slice).
     #[expect(clippy::needless_pass_by_value, reason = "callers have a vector that they need no longer")]
     pub fn from_vec<T: Element>(elements: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Self> {
         Self::from_slice(&elements, shape, device)
     }
 
-    /// Makes a tensor of the elements that lie row by row at the start of a buffer, such as one that a [kernel](crate::kernel::Kernel) writes.
+    /// Creates a tensor from row-major elements at the start of a buffer, for example one that a
+    /// [kernel](crate::kernel::Kernel) writes.
     ///
-    /// The tensor shares the memory: do not write to the buffer while the tensor, or one that is not computed yet, depends on it. The
-    /// elements are copied, in order with everything submitted before, where kernels cannot use the buffer as it is: where it starts
-    /// between the offsets that the device binds at ([`DeviceLimits::binding_alignment_bytes`](crate::device::DeviceLimits), on a GPU), or
-    /// between two elements, and where a GPU finds no whole group of 16 bytes at its end (allocate a multiple of 16 bytes to avoid that).
-    /// Bytes of `Bool` must be 0 or 1. The device copies; where a GPU cannot, because the bytes are not whole words, the host does, and waits for them.
+    /// The tensor shares the memory: do not write to the buffer while the tensor, or an uncomputed tensor that
+    /// depends on it, is alive. The elements are copied, in submission order, if kernels cannot use the buffer
+    /// directly: if its offset is not a multiple of the binding alignment
+    /// ([`DeviceLimits::binding_alignment_bytes`](crate::device::DeviceLimits), on a GPU) or of the element size, or
+    /// if on a GPU it ends before the next multiple of 16 bytes (allocate a multiple of 16 bytes to avoid that). The
+    /// device makes the copy; if the bytes are not whole words, which a GPU cannot copy, the host does, and waits for
+    /// them. Bytes of `Bool` must be 0 or 1.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -69,8 +74,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the buffer is of another device, is staging memory, or has fewer bytes than the elements; `OutOfMemory` for
-    /// a copy; the device's fault.
+    /// Returns `InvalidArgument` if the buffer belongs to another device, is staging memory, or is smaller than the
+    /// elements, `OutOfMemory` if a copy cannot be allocated, and device errors.
     pub fn from_buffer(buffer: &Buffer, shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
         let shape = shape.into().checked().map_err(|error| error.context("from_buffer"))?;
         let ty = TensorType { shape, dtype };
@@ -111,7 +116,7 @@ impl Tensor {
         Ok(Self::ready(ty, device, Storage { buffer: copy, layout, submission }))
     }
 
-    /// A tensor with one number in every element. It takes no memory before it is needed.
+    /// Creates a tensor with every element set to one value. It allocates no memory until it is needed.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -123,13 +128,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where an integer dtype cannot hold the number; `TooLarge`.
+    /// Returns `InvalidArgument` if an integer dtype cannot hold the number, and `TooLarge` if the shape is too
+    /// large.
     pub fn full(shape: impl Into<Shape>, value: impl Into<f64>, dtype: DType, device: &Device) -> Result<Self> {
         let shape = shape.into().checked().map_err(|error| error.context("full"))?;
         Self::splat("full", shape, value.into(), dtype, device)
     }
 
-    /// A tensor of zeros.
+    /// Creates a tensor of zeros.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -140,12 +146,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `TooLarge`.
+    /// Returns `TooLarge` if the shape is too large.
     pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
         Self::full(shape, 0.0, dtype, device).within("zeros")
     }
 
-    /// A tensor of ones.
+    /// Creates a tensor of ones.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -156,7 +162,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `TooLarge`.
+    /// Returns `TooLarge` if the shape is too large.
     pub fn ones(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
         Self::full(shape, 1.0, dtype, device).within("ones")
     }
@@ -164,7 +170,7 @@ impl Tensor {
     /// Returns zeros with the shape, dtype and device of this tensor.
     ///
     /// # Errors
-    /// None today; a `Result` for symmetry with the other constructors.
+    /// Never fails today; returns a `Result` for symmetry with the other constructors.
     pub fn zeros_like(&self) -> Result<Self> {
         self.like(0.0)
     }
@@ -172,15 +178,15 @@ impl Tensor {
     /// Returns ones with the shape, dtype and device of this tensor.
     ///
     /// # Errors
-    /// None today; a `Result` for symmetry with the other constructors.
+    /// Never fails today; returns a `Result` for symmetry with the other constructors.
     pub fn ones_like(&self) -> Result<Self> {
         self.like(1.0)
     }
 
-    /// Returns one number in every element, with the shape, dtype and device of this tensor.
+    /// Returns a tensor with every element set to one value, with the shape, dtype and device of this tensor.
     ///
     /// # Errors
-    /// `InvalidArgument` where an integer dtype cannot hold the number.
+    /// Returns `InvalidArgument` if an integer dtype cannot hold the number.
     pub fn full_like(&self, value: impl Into<f64>) -> Result<Self> {
         self.like(value.into()).within("full_like")
     }
@@ -197,7 +203,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for integers and numbers that are not finite; `TooLarge`.
+    /// Returns `InvalidArgument` for integer dtypes and numbers that are not finite, and `TooLarge` if the shape is
+    /// too large.
     pub fn linspace(start: f64, end: f64, count: usize, dtype: DType, device: &Device) -> Result<Self> {
         if !(start.is_finite() && end.is_finite() && (dtype.is_float() || dtype == DType::F64)) {
             return Err(invalid(format!(
@@ -213,13 +220,13 @@ impl Tensor {
             return Self::from_numbers("linspace", shape, number, device);
         }
         let places = Self::iota(&shape, device).to_dtype(DType::F32)?;
-        // From both ends, so that both are exact.
+        // Interpolates from the nearer end, so that both ends are exact.
         let from_start = places.mul_scalar((end - start) / last)?.add_scalar(start)?;
         let from_end = places.sub_scalar(last)?.mul_scalar((end - start) / last)?.add_scalar(end)?;
         places.lt(last / 2.0)?.where_(&from_start, &from_end)?.to_dtype(dtype)
     }
 
-    /// Numbers from `start` up to `end`, `step` apart, along one axis. The last one is before `end`.
+    /// Creates the numbers from `start` up to `end`, exclusive, in steps of `step`, along one axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -231,7 +238,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the step is 0 or a number is not finite, or where the dtype cannot hold one of them; `TooLarge`.
+    /// Returns `InvalidArgument` if the step is 0, a number is not finite, or the dtype cannot hold one of the
+    /// numbers, and `TooLarge` if there are too many of them.
     pub fn arange(start: f64, end: f64, step: f64, dtype: DType, device: &Device) -> Result<Self> {
         let count = ((end - start) / step).ceil();
         if !(start.is_finite() && end.is_finite() && step.is_finite()) || step == 0.0 {
@@ -240,7 +248,7 @@ impl Tensor {
             return Err(invalid(message));
         }
         let shape = Shape::from(count.max(0.0) as usize).checked().map_err(|error| error.context("arange"))?;
-        // The ends are checked for the dtype that was asked for.
+        // Check the ends against the requested dtype, before the computation in a wider one.
         bits("arange", start, dtype)?;
         if count > 1.0 {
             bits("arange", step.abs(), dtype)?;
@@ -259,7 +267,7 @@ impl Tensor {
         index.mul_scalar(wrapped(step))?.add_scalar(start)?.to_dtype(dtype)
     }
 
-    /// The identity matrix of `length` rows.
+    /// Creates the identity matrix with `length` rows.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -270,13 +278,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `TooLarge`.
+    /// Returns `TooLarge` if the shape is too large.
     pub fn eye(length: usize, dtype: DType, device: &Device) -> Result<Self> {
         let (row, column) = Self::row_and_column(length, length, device).within("eye")?;
         row.eq(&column)?.to_dtype(dtype)
     }
 
-    /// A matrix with ones on and below a diagonal, zeros above it. Diagonal 0 is the main one, 1 the one above it.
+    /// Creates a matrix with ones on and below a diagonal, and zeros above it. Diagonal 0 is the main diagonal, 1 the
+    /// one above it.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -288,16 +297,16 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `TooLarge`.
+    /// Returns `TooLarge` if the shape is too large.
     pub fn tri(rows: usize, columns: usize, diagonal: i32, dtype: DType, device: &Device) -> Result<Self> {
         let (row, column) = Self::row_and_column(rows, columns, device).within("tri")?;
         let (row, column) = (row.to_dtype(DType::I32)?, column.to_dtype(DType::I32)?);
-        // Diagonals beyond the corners are all the same, and the sum below has to fit.
+        // Diagonals beyond the corners are equivalent; clamping keeps the sum below from overflowing.
         let diagonal = i64::from(diagonal).clamp(-(rows as i64), columns as i64);
         column.le(&row.add_scalar(diagonal as f64)?)?.to_dtype(dtype)
     }
 
-    /// What is on and below a diagonal of the last two axes; zeros above it.
+    /// Returns the lower triangle of the last two axes: elements above a diagonal are set to 0.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -309,13 +318,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where there are fewer than two axes.
+    /// Returns `InvalidArgument` if there are fewer than two axes.
     pub fn tril(&self, diagonal: i32) -> Result<Self> {
         let (below, zero) = (self.triangle("tril", diagonal)?, self.like(0.0)?);
         below.where_(self, &zero)
     }
 
-    /// What is on and above a diagonal of the last two axes; zeros below it.
+    /// Returns the upper triangle of the last two axes: elements below a diagonal are set to 0.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -327,13 +336,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where there are fewer than two axes.
+    /// Returns `InvalidArgument` if there are fewer than two axes.
     pub fn triu(&self, diagonal: i32) -> Result<Self> {
         let (below, zero) = (self.triangle("triu", diagonal.saturating_sub(1))?, self.like(0.0)?);
         below.where_(&zero, self)
     }
 
-    /// The tensor on another device: its elements are read and written there.
+    /// Copies the tensor to another device, through the host.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -346,7 +355,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`eval`](Self::eval), and `OutOfMemory` there.
+    /// Same as [`eval`](Self::eval), and `OutOfMemory` on the other device.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         if self.device().is_same(device) {
             return Ok(self.clone());
@@ -362,7 +371,7 @@ impl Tensor {
         Self::tri(rows, columns, diagonal, DType::U8, self.device())
     }
 
-    /// The row and the column of each element of a matrix.
+    /// Returns the row and column index of each element of a matrix.
     pub(super) fn row_and_column(rows: usize, columns: usize, device: &Device) -> Result<(Self, Self)> {
         let index = Self::iota(&Shape::from((rows, columns)).checked()?, device);
         let row = index.div_scalar(columns as f64)?;
@@ -370,7 +379,7 @@ impl Tensor {
         Ok((row, column))
     }
 
-    /// Elements that the host computes by their places, of a dtype that a device may have no arithmetic for.
+    /// Creates a tensor with a host function of the index, for dtypes that a device may not compute with.
     fn from_numbers<T: Element>(op: &str, shape: Shape, number: impl Fn(usize) -> T, device: &Device) -> Result<Self> {
         run::check_size(device, &TensorType { shape: shape.clone(), dtype: T::DTYPE })?;
         let (mut numbers, count) = (Vec::new(), shape.elem_count());
@@ -381,12 +390,12 @@ impl Tensor {
         Self::from_slice(&numbers, shape, device)
     }
 
-    /// The number of each element, row by row.
+    /// Returns the row-major index of each element.
     pub(super) fn iota(shape: &Shape, device: &Device) -> Self {
         Self::source(Op::Iota, 0, TensorType { shape: shape.clone(), dtype: DType::U32 }, device)
     }
 
-    /// One number in every element, under this shape.
+    /// Creates a tensor with every element set to one value.
     pub(super) fn splat(op: &str, shape: Shape, value: f64, dtype: DType, device: &Device) -> Result<Self> {
         match dtype {
             DType::F64 => Self::from_slice(&[value], (), device)?.spread(&shape),
@@ -395,19 +404,19 @@ impl Tensor {
         }
     }
 
-    /// One number in every element, in everything else as this tensor.
+    /// Creates a tensor with every element set to one value, with the shape, dtype and device of this tensor.
     pub(super) fn like(&self, value: f64) -> Result<Self> {
         Self::splat("full", self.shape().clone(), value, self.dtype(), self.device())
     }
 }
 
-/// A number as an `i64`.
+/// Converts a number to `i64`, exactly.
 fn integer(op: &str, value: f64) -> Result<i64> {
     bits(op, value, DType::I64)?;
     Ok(value as i64)
 }
 
-/// A number as the bits of the class of a dtype.
+/// Returns the bits of a number in the class of a dtype.
 fn bits(op: &str, value: f64, dtype: DType) -> Result<u32> {
     let holds = match dtype {
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => true,
@@ -422,7 +431,7 @@ fn bits(op: &str, value: f64, dtype: DType) -> Result<u32> {
         return Err(check::invalid(format!("{op} expected a number that {dtype} can hold, found {value}")));
     }
     Ok(match dtype.class() {
-        // Tensors of 64 bits bring their numbers themselves.
+        // 64-bit constants are stored as tensors, not as op parameters.
         Class::Wide => 0,
         Class::Float => (value as f32).to_bits(),
         Class::Int => (value as i32).cast_unsigned(),

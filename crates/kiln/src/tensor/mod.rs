@@ -1,12 +1,13 @@
-//! Tensors: what most users ever touch.
+//! The [`Tensor`] type and its methods.
 //!
-//! A [`Tensor`] is a cheap handle to a node of a graph. Methods check shapes and dtypes at once and record what is to be done; reading
-//! elements, [`Tensor::eval`] or a full batch runs it.
+//! A [`Tensor`] is a cheap handle to a graph node. Methods check shapes and dtypes immediately and record the op;
+//! reading elements, [`Tensor::eval`] or a full batch runs the recorded ops.
 //!
-//! In the order of the flow: `make` and `random` where tensors come from · `element`, `operators` and `fused` elementwise ops · `view` other
-//! orders without copies · `reduce` · `linear`, `norm`, `attention`, `index`, `join`, `scan`, `sort`, `pool`, `einsum` hand-written kernels and what is composed of
-//! them · `wgsl_op` kernels of users · `autograd` their gradients · `node` what a handle refers to · `run` how it is computed, explained and checked · `read` and `show` how its
-//! elements reach the host.
+//! In order of data flow: `make` and `random` create tensors · `element`, `operators` and `fused` are elementwise ops
+//! · `view` changes shapes and strides without copies · `reduce` · `linear`, `norm`, `attention`, `index`, `join`,
+//! `scan`, `sort`, `pool`, `einsum` use hand-written kernels · `wgsl_op` runs user kernels · `autograd` computes
+//! gradients · `node` is the graph node of a handle · `run` plans, executes, explains and verifies · `read` and
+//! `show` copy elements to the host.
 
 mod attention;
 mod autograd;
@@ -56,11 +57,12 @@ use crate::{DType, Device, Result, Shape};
 use node::TensorNode;
 use std::sync::Arc;
 
-/// A tensor: elements of one dtype along any number of axes, on one device.
+/// An n-dimensional array of elements of one dtype, on one device.
 ///
-/// Handles are cheap to clone and share their elements, which nothing changes: an op gives another tensor. Ops do not run when they are
-/// called, but when elements are read ([`to_vec`](Self::to_vec)), on [`eval`](Self::eval), or when many wait; so chains of ops become few
-/// kernels. Shape and dtype errors are returned by the method that caused them.
+/// Handles are cheap to clone and share immutable elements: every op returns a new tensor. Ops do not run when they
+/// are called, but when elements are read ([`to_vec`](Self::to_vec)), on [`eval`](Self::eval), or when many ops are
+/// pending, so chains of ops fuse into few kernels. Shape and dtype errors are returned by the method that caused
+/// them.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -76,24 +78,24 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Tensor(Arc<TensorNode>);
 
-/// Whether the elements of a tensor are there.
+/// The evaluation state of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// They are not stored: what computes them did not run yet, or ran inside of a kernel that stored only its result.
+    /// Elements are not stored: the op has not run, or was fused into a kernel that stored only the final result.
     Planned,
-    /// What computes them is on its way to the device, or runs.
+    /// The computation is submitted to the device, or running.
     Submitted,
-    /// They are there.
+    /// Elements are computed and stored.
     Ready,
 }
 
 impl Tensor {
-    /// Whether both are handles of one tensor.
+    /// Returns whether both handles refer to the same tensor.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The lengths along each axis.
+    /// Returns the length of each axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -107,7 +109,7 @@ impl Tensor {
         &self.0.kind.ty.shape
     }
 
-    /// Returns the lengths along the axes as a slice.
+    /// Returns the lengths of the axes as a slice.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -121,7 +123,7 @@ impl Tensor {
         self.shape()
     }
 
-    /// Returns the length along an axis; negative axes count from the end.
+    /// Returns the length of an axis; negative axes count from the end.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -132,7 +134,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis does not exist.
+    /// Returns `InvalidArgument` if the axis does not exist.
     pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
         Ok(self.shape()[check::axis("dim", axis, self)?])
     }
@@ -165,7 +167,7 @@ impl Tensor {
         self.shape().elem_count()
     }
 
-    /// What the elements are.
+    /// Returns the element type.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -178,7 +180,7 @@ impl Tensor {
         self.0.kind.ty.dtype
     }
 
-    /// The device that the elements are on.
+    /// Returns the device that holds the elements.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -191,7 +193,7 @@ impl Tensor {
         &self.0.kind.device
     }
 
-    /// Whether the elements are there.
+    /// Returns the evaluation state of the tensor.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -211,7 +213,8 @@ impl Tensor {
         }
     }
 
-    /// Computes the elements: on the CPU device before it returns; a GPU is not waited for.
+    /// Computes the elements. On the CPU device they are ready on return; on a GPU the work is submitted without
+    /// waiting.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -225,17 +228,18 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `OutOfMemory` and `TooLarge` where there is no memory for the result; `Unsupported` where a GPU has no kernel for lengths so large (the
-    /// message has the limit); `InvalidArgument` where an index among the elements is out of range, on the CPU device; the device's fault.
-    /// What did not run stays planned.
+    /// Returns `OutOfMemory` or `TooLarge` if the result cannot be allocated, `Unsupported` if a length exceeds the
+    /// limit of a GPU's kernel (the message has the limit), `InvalidArgument` on the CPU device if an element used as
+    /// an index is out of range, and device errors. Ops that did not run stay planned.
     pub fn eval(&self) -> Result<()> {
         run::eval(&[self])
     }
 
-    /// Computes several tensors at once: what they share is computed once. Hundreds of them are computed in parts; parts that are alike are
-    /// planned once.
+    /// Computes several tensors together; common subexpressions are computed once. Hundreds of tensors are computed
+    /// in parts; parts with the same structure are planned once.
     ///
-    /// On the CPU device small results of one part share memory: one that is kept longer than the others holds at most 16 KiB.
+    /// On the CPU device, small results of one part share an allocation: one that outlives the others keeps at most
+    /// 16 KiB alive.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -251,7 +255,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`eval`](Self::eval), and `InvalidArgument` where the tensors are of several devices.
+    /// Same as [`eval`](Self::eval), and `InvalidArgument` if the tensors are on different devices.
     pub fn eval_all(tensors: &[&Self]) -> Result<()> {
         check::same_device("eval_all", tensors)?;
         run::eval(tensors)

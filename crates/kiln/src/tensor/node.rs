@@ -1,4 +1,4 @@
-//! The node behind a tensor: what it is, and what is known of its elements.
+//! The graph node of a tensor handle, and the state of its elements.
 
 use super::Tensor;
 use super::autograd::Record;
@@ -11,29 +11,29 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A graph that grows to this many nodes is run, so that neither memory nor the time of a plan grows without bound.
+/// A graph with this many pending nodes is run, which bounds memory and planning time.
 const MAX_PENDING: usize = 512;
 
-/// A node of the graph that tensors are.
+/// A node of the lazy graph.
 pub(super) struct TensorNode {
     pub(super) kind: Arc<Kind>,
-    /// An upper bound of the nodes that have to run for this one, itself included.
+    /// Upper bound on the number of pending nodes below this one, itself included.
     pending: AtomicU32,
-    /// The number that it had in the graph which was last collected on its device.
+    /// Its index in the graph last collected on its device.
     number: AtomicU32,
-    /// Whether it was computed inside of a kernel, and not stored.
+    /// Whether it was computed inside a fused kernel without being stored.
     was_inlined: AtomicBool,
-    /// How the elements are computed; `None` once they are stored, so that what they were computed from can go.
+    /// How the elements are computed; `None` once they are stored, so that the inputs can be freed.
     ///
-    /// Apart from the node: both are then small enough for the lists of small blocks that allocators keep.
+    /// Allocated separately from the node: both then fit the small-block free lists of allocators.
     pub(super) planned: Mutex<Option<Arc<Planned>>>,
-    /// Where the elements are, or will be when what is submitted is done.
+    /// The memory of the elements, which is valid once the submitted work is done.
     storage: OnceLock<Storage>,
-    /// Of a tracked tensor: where gradients go from here.
+    /// The autograd record of a tracked tensor.
     pub(super) record: Option<Box<Record>>,
 }
 
-/// What a tensor is, apart from its elements. Shared by neighbours: the result of most ops is what their input is.
+/// Shape, dtype and device of a tensor. Shared between nodes, because most ops return the type of their input.
 pub(super) struct Kind {
     pub(super) ty: TensorType,
     pub(super) device: Device,
@@ -45,11 +45,11 @@ impl Kind {
     }
 }
 
-/// An op that did not run yet.
+/// An op that has not run.
 pub(super) struct Planned {
     pub(super) op: Op,
     pub(super) inputs: SmallVec<[Tensor; 3]>,
-    /// The value of an [`Op::Scalar`], as the bits of its class.
+    /// The value of an [`Op::Scalar`], as bits of its class.
     pub(super) scalar: u32,
 }
 
@@ -58,51 +58,54 @@ pub(super) struct Planned {
 pub(super) struct Storage {
     pub(super) buffer: Buffer,
     pub(super) layout: Arc<Layout>,
-    /// The submission that computes them; 0 where the host wrote them.
+    /// The submission that computes them; 0 if the host wrote them.
     pub(super) submission: u64,
 }
 
 impl TensorNode {
-    /// How the elements are computed. Where that is not known any more, they are stored.
+    /// Returns how the elements are computed; `None` if they are stored.
     pub(super) fn planned(&self) -> Option<Arc<Planned>> {
         if self.storage().is_some() { None } else { self.planned.lock().clone() }
     }
 
-    /// Where the elements are, where they are computed.
+    /// Returns the memory of the elements, if they are computed.
     pub(super) fn storage(&self) -> Option<&Storage> {
         self.storage.get()
     }
 
-    /// Notes that it was computed and not stored.
+    /// Marks the node as computed without being stored.
     pub(super) fn set_inlined(&self) {
         self.was_inlined.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was computed before and not stored.
+    /// Returns whether the node was computed before without being stored.
     pub(super) fn was_inlined(&self) -> bool {
         self.was_inlined.load(Ordering::Relaxed)
     }
 
-    /// The number that [`set_number`](Self::set_number) gave it last.
+    /// Returns the index last set by [`set_number`](Self::set_number). Both are called only under the collector's
+    /// lock, so relaxed ordering suffices.
     pub(super) fn number(&self) -> NodeId {
         self.number.load(Ordering::Relaxed) as NodeId
     }
 
-    /// Gives it a number in the graph that is being collected.
+    /// Sets the index in the graph being collected.
     pub(super) fn set_number(&self, number: NodeId) {
         self.number.store(number as u32, Ordering::Relaxed);
     }
 
-    /// Sets where the elements are, unless another thread did. What they were computed from is let go, after the lock.
+    /// Sets the storage, unless another thread already did. The inputs are dropped after the lock is released.
     pub(super) fn set_ready(&self, storage: Storage) {
-        // Both threads computed the same elements.
+        // If another thread was first, it computed the same elements. The storage is set before the plan is taken, so
+        // that a reader without a plan always finds the storage.
         let _ = self.storage.set(storage);
         let before = self.planned.lock().take();
         drop(before);
     }
 
     fn pending(&self) -> usize {
-        // Once it has run, nothing is.
+        // A stored node has no pending nodes. Otherwise this is an estimate that only decides when a batch runs, so
+        // relaxed ordering suffices.
         if self.storage().is_some() { 0 } else { self.pending.load(Ordering::Relaxed) as usize }
     }
 }
@@ -114,24 +117,24 @@ impl Tensor {
         TensorNode { kind, pending, number, was_inlined, planned, storage: OnceLock::new(), record: None }
     }
 
-    /// A tensor in memory.
+    /// Creates a tensor from storage.
     pub(super) fn ready(ty: TensorType, device: &Device, storage: Storage) -> Self {
         let kind = Arc::new(Kind { ty, device: device.clone() });
         Self(Arc::new(TensorNode { storage: storage.into(), ..Self::node(kind, 0, None) }))
     }
 
-    /// A tensor that an op without inputs gives.
+    /// Creates a tensor from an op without inputs.
     pub(super) fn source(op: Op, scalar: u32, ty: TensorType, device: &Device) -> Self {
         let planned = Planned { op, inputs: SmallVec::new(), scalar };
         Self(Arc::new(Self::node(Arc::new(Kind { ty, device: device.clone() }), 1, Some(Arc::new(planned)))))
     }
 
-    /// A tensor that an op gives of others, which the caller has checked. Runs what is pending where that has grown large.
+    /// Creates a tensor from an op on inputs that the caller has checked. Runs pending nodes if there are too many.
     pub(super) fn planned(op: Op, inputs: &[&Self], ty: TensorType) -> crate::Result<Self> {
         Self::planned_as(op, inputs, Arc::new(Kind { ty, device: inputs[0].device().clone() }))
     }
 
-    /// As [`planned`](Self::planned), of the shape and dtype of the first of them.
+    /// Same as [`planned`](Self::planned), with the shape and dtype of the first input.
     pub(super) fn planned_like(op: Op, inputs: &[&Self]) -> crate::Result<Self> {
         Self::planned_as(op, inputs, Arc::clone(&inputs[0].0.kind))
     }
@@ -144,14 +147,14 @@ impl Tensor {
         let record = Record::of(&planned, &kind.ty);
         let tensor = Self(Arc::new(TensorNode { record, ..Self::node(kind, pending, Some(planned)) }));
         if pending >= MAX_PENDING {
-            // Nodes that several others use were counted several times.
+            // Shared nodes were counted several times, so `eval_from` recounts them.
             let pending = super::run::eval_from(&tensor, MAX_PENDING)?;
             tensor.0.pending.store(pending as u32, Ordering::Relaxed);
         }
         Ok(tensor)
     }
 
-    /// A view of a tensor; of one in memory it is in memory too, where strides can say it.
+    /// Creates a view. A view of a stored tensor shares its memory if strides can express it.
     pub(super) fn viewed(&self, view: View, shape: Shape) -> crate::Result<Self> {
         let ty = TensorType { shape, dtype: self.dtype() };
         if let Some(storage) = self.0.storage()
@@ -164,13 +167,13 @@ impl Tensor {
         Self::planned(Op::View(view), &[self], ty)
     }
 
-    /// The record of a view of this tensor.
+    /// Returns the autograd record of a view of this tensor.
     fn record_of(&self, view: View, viewed: &Self) -> Option<Box<Record>> {
         let planned = Planned { op: Op::View(view), inputs: [self.clone()].into_iter().collect(), scalar: 0 };
         Record::of(&Arc::new(planned), &viewed.0.kind.ty)
     }
 
-    /// Another node with the same elements and a record of its own.
+    /// Creates a node with the same elements and a different record.
     pub(super) fn with_record(&self, record: Option<Box<Record>>) -> Self {
         let kind = Arc::clone(&self.0.kind);
         let node = if let Some(storage) = self.0.storage() {
@@ -183,7 +186,7 @@ impl Tensor {
         Self(Arc::new(TensorNode { record, ..node }))
     }
 
-    /// Another node with the same elements, which gradients pass through.
+    /// Creates a node with the same elements that passes gradients through.
     pub(super) fn passed_through(&self) -> Self {
         self.with_record(self.record_of(View::Reshape, self))
     }

@@ -1,4 +1,4 @@
-//! Softmax and norms: one kernel each.
+//! Softmax and normalization, one kernel each.
 
 use super::Tensor;
 use super::check::{self, Axis, Name, mismatch};
@@ -8,7 +8,7 @@ use kiln_kernels::softmax::Softmax;
 use std::sync::Arc;
 
 impl Tensor {
-    /// The exponentials along an axis, divided by their sum.
+    /// Computes the softmax along an axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -20,13 +20,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis is not there; `Unsupported` for integers. Rows beyond what a GPU's kernel takes are an `Unsupported` of
-    /// [`eval`](Self::eval).
+    /// Returns `InvalidArgument` if the axis does not exist, and `Unsupported` for integer dtypes.
+    /// [`eval`](Self::eval) returns `Unsupported` if rows exceed the limit of a GPU's kernel.
     pub fn softmax(&self, axis: impl Into<Axis>) -> Result<Self> {
         self.over_last("softmax", axis, |last| Self::kernel(Arc::new(Softmax { log: false }), &[last]))
     }
 
-    /// The logarithm of [`softmax`](Self::softmax), without the loss of taking it afterwards.
+    /// Computes the logarithm of [`softmax`](Self::softmax) along an axis, in a numerically stable way.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -38,12 +38,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`softmax`](Self::softmax).
+    /// Same as [`softmax`](Self::softmax).
     pub fn log_softmax(&self, axis: impl Into<Axis>) -> Result<Self> {
         self.over_last("log_softmax", axis, |last| Self::kernel(Arc::new(Softmax { log: true }), &[last]))
     }
 
-    /// Along the last axis: less the mean, divided by the standard deviation; then times `weight`, plus `bias`, where they are given.
+    /// Normalizes the last axis to mean 0 and variance 1, then multiplies by `weight` and adds `bias`, if given.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -55,8 +55,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where weight or bias is not as long as the last axis; `InvalidArgument` where there is no axis, where dtypes or devices
-    /// differ; `Unsupported` for integers.
+    /// Returns `ShapeMismatch` if weight or bias does not match the length of the last axis, `InvalidArgument` if the
+    /// rank is 0 or dtypes or devices differ, and `Unsupported` for integer dtypes.
     pub fn layer_norm(&self, weight: Option<&Self>, bias: Option<&Self>, eps: f32) -> Result<Self> {
         check::float("layer_norm", self)?;
         let last = check::axis("layer_norm", -1, self)?;
@@ -89,7 +89,7 @@ impl Tensor {
         Self::kernel(Arc::new(LayerNorm { eps, affine: true }), &[self, weight, bias])
     }
 
-    /// Along the last axis: divided by the root of the mean square; then times `weight`, where it is given.
+    /// Divides the last axis by its root mean square, then multiplies by `weight`, if given.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -101,7 +101,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`layer_norm`](Self::layer_norm).
+    /// Same as [`layer_norm`](Self::layer_norm).
     pub fn rms_norm(&self, weight: Option<&Self>, eps: f32) -> Result<Self> {
         check::float("rms_norm", self)?;
         check::axis("rms_norm", -1, self)?;
@@ -114,8 +114,8 @@ impl Tensor {
         }
     }
 
-    /// Along axis 1, the channels: less `mean`, divided by the root of `variance` plus `eps`, times `weight`, plus `bias`. This is the form for use
-    /// after training, with the statistics of the training. It is an elementwise chain, so it fuses with what is around it.
+    /// Normalizes channels along axis 1: `(x - mean) / sqrt(variance + eps) * weight + bias`. This is the inference
+    /// form, with the statistics from training. It is an elementwise chain and fuses with adjacent ops.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -131,7 +131,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`layer_norm`](Self::layer_norm), and `InvalidArgument` where there is no axis 1.
+    /// Same as [`layer_norm`](Self::layer_norm), and `InvalidArgument` if there is no axis 1.
     pub fn batch_norm(
         &self,
         mean: &Self,
@@ -143,7 +143,7 @@ impl Tensor {
         check::float("batch_norm", self)?;
         let axis = check::axis("batch_norm", 1, self)?;
         let channels = self.shape()[axis];
-        // A channel in its place: as many axes of length 1 behind it as there are behind axis 1.
+        // Append axes of length 1, so that the parameter broadcasts along axis 1.
         let per_channel = |tensor: &Self| -> Result<Self> {
             check::same_device("batch_norm", &[self, tensor])?;
             check::same_dtype("batch_norm", &[self, tensor])?;
@@ -168,7 +168,7 @@ impl Tensor {
         result.to_dtype(self.dtype())
     }
 
-    /// What `op` makes of the tensor with the axis last, with the axis back in its place.
+    /// Moves the axis to the end, applies `op`, and moves it back.
     fn over_last(&self, name: &str, axis: impl Into<Axis>, op: impl FnOnce(&Self) -> Result<Self>) -> Result<Self> {
         check::float(name, self)?;
         let axis = check::axis(name, axis, self)?;

@@ -1,14 +1,15 @@
-//! Operators, the forms with a number, and those in place.
+//! Operator overloads, scalar forms and in-place forms.
 
 use super::check::Within;
 use super::{Operand, Tensor};
 use crate::Result;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// The right-hand side of an operator: a tensor or a reference to one, a number, or the result of an op.
+/// The right-hand side of an operator: a tensor, a reference to one, a number, or the result of an op.
 ///
-/// A result on either side of a tensor needs no `?`: its error becomes that of the operator. On the left-hand side a number is an `f64` or an `i32`, as literals are; Rust
-/// allows no operator between a result and a number or another result, which need the `?`.
+/// A result on either side of a tensor needs no `?`: its error becomes the error of the operator. On the left-hand
+/// side a number is an `f64` or an `i32`, like literals. Rust allows no operator between a result and a number or
+/// another result; these need the `?`.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -24,7 +25,7 @@ pub trait OperatorRhs {
     /// Calls `apply` with the tensor or number.
     ///
     /// # Errors
-    /// The error that this is instead of a tensor, or that of `apply`.
+    /// Returns the error held in place of a tensor, or the error of `apply`.
     fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor>;
 }
 
@@ -116,7 +117,7 @@ macro_rules! arithmetic {
                 /// ```
                 ///
                 /// # Errors
-                /// `InvalidArgument` where an integer dtype cannot hold the number.
+                /// Returns `InvalidArgument` if an integer dtype cannot hold the number.
                 pub fn $scalar(&self, value: impl Into<f64>) -> Result<Self> {
                     self.$method(value.into()).within(stringify!($scalar))
                 }
@@ -143,7 +144,8 @@ macro_rules! arithmetic {
             )*
         }
     };
-    // One float type and one integer type: with a second one, the type of a literal such as `2.0` would be ambiguous, and with it the type of `2.0 * &x`.
+    // One float type and one integer type: a second one would make the type of a literal such as `2.0` ambiguous, and
+    // with it the type of `2.0 * &x`.
     (@left $trait:ident $method:ident $($number:ty)*) => {$(
         impl $trait<&Tensor> for $number {
             type Output = Result<Tensor>;
@@ -173,7 +175,7 @@ arithmetic! {
 }
 
 impl Tensor {
-    /// Takes the result of an op in its place, if it has the same shape and dtype.
+    /// Replaces the tensor with the result of an op, if shape and dtype stay the same.
     fn assign(&mut self, name: &str, op: impl FnOnce(&Self) -> Result<Self>) -> Result<()> {
         let result = op(self).within(name)?;
         if result.shape() != self.shape() {

@@ -7,9 +7,10 @@ use kiln_kernels::pool::{Pool, PoolOp};
 use kiln_kernels::window::Window;
 use std::sync::Arc;
 
-/// The window of a pool: its size, how it moves, and the padding around the image.
+/// A pooling window: size, stride and padding.
 ///
-/// A number or a pair `(down, across)` is the size of a window that moves by its own size, as in PyTorch.
+/// A number or a pair `(vertical, horizontal)` is a window of that size with a stride equal to its size, as in
+/// PyTorch.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -33,9 +34,9 @@ pub struct PoolWindow {
     counts_padding: bool,
 }
 
-/// A length down and one across: a number for both, or a pair.
+/// A vertical and a horizontal length: one number for both, or a pair.
 pub trait IntoPair {
-    /// Down and across.
+    /// Returns the vertical and the horizontal length.
     fn into_pair(self) -> [usize; 2];
 }
 
@@ -58,18 +59,18 @@ impl IntoPair for [usize; 2] {
 }
 
 impl PoolWindow {
-    /// A window of this size, which moves by its size.
+    /// Creates a window of this size, with a stride equal to its size.
     pub fn new(size: impl IntoPair) -> Self {
         Self { size: size.into_pair(), stride: None, padding: [0, 0], counts_padding: true }
     }
 
-    /// Moves the window by so many elements.
+    /// Sets the stride.
     pub fn stride(self, stride: impl IntoPair) -> Self {
         Self { stride: Some(stride.into_pair()), ..self }
     }
 
-    /// Lets the window begin before the image and end after it, by at most half of its size. Padding is never the largest element, and counts as 0 in a
-    /// mean.
+    /// Sets the padding on each side of the image, at most half the window size. Padding is never the maximum, and
+    /// counts as 0 in a mean.
     pub fn padding(self, padding: impl IntoPair) -> Self {
         Self { padding: padding.into_pair(), ..self }
     }
@@ -85,7 +86,8 @@ impl PoolWindow {
         Window { size: self.size, stride, padding: self.padding, dilation: [1, 1] }
     }
 
-    /// Returns the window over an image of one row, with the lengths across. A pair of different lengths is an error: one of them would be ignored.
+    /// Returns the window over an image of one row, with the horizontal lengths. A pair of different lengths is an
+    /// error, because one of them would be ignored.
     fn in_one_row(self, op: &str) -> Result<Self> {
         let Self { size, stride, padding, counts_padding } = self;
         for (what, lengths) in [("size", Some(size)), ("stride", stride), ("padding", Some(padding))] {
@@ -108,11 +110,12 @@ impl<T: IntoPair> From<T> for PoolWindow {
     }
 }
 
-/// Parts along an axis of [`Tensor::adaptive_avg_pool2d`] whose lengths differ: each is an op of its own.
+/// Maximum number of parts of different lengths along an axis of [`Tensor::adaptive_avg_pool2d`]: each part is a
+/// separate op.
 const MAX_PARTS: usize = 1 << 12;
 
 impl Tensor {
-    /// Returns the largest element in each position of a window over `(batch, channels, height, width)`; NaN where there is one in it.
+    /// Computes max pooling over `(batch, channels, height, width)`. NaN propagates.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -124,8 +127,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not four axes, the image is empty, or the window is larger than the padded image; `InvalidArgument` where the window is empty, does not
-    /// move, or has a padding of more than half of its size.
+    /// Returns `ShapeMismatch` if the rank is not 4, the image is empty, or the window is larger than the padded
+    /// image, and `InvalidArgument` if the window is empty, the stride is 0, or the padding is more than half the
+    /// window.
     #[doc(alias = "max_pool2d_with_stride")]
     pub fn max_pool2d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
         let options = options.into();
@@ -133,7 +137,7 @@ impl Tensor {
         Self::kernel(Arc::new(Pool { op: PoolOp::Max, window: options.window() }), &[self]).within("max_pool2d")
     }
 
-    /// Returns the mean in each position of a window over `(batch, channels, height, width)`.
+    /// Computes average pooling over `(batch, channels, height, width)`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -145,7 +149,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` for integers; otherwise as [`max_pool2d`](Self::max_pool2d).
+    /// Returns `Unsupported` for integer dtypes. Otherwise same as [`max_pool2d`](Self::max_pool2d).
     #[doc(alias = "avg_pool2d_with_stride")]
     #[doc(alias = "mean_pool")]
     pub fn avg_pool2d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
@@ -153,12 +157,12 @@ impl Tensor {
         check::float("avg_pool2d", self)?;
         let [_, _, height, width] = self.images("avg_pool2d")?;
         let pool = Pool { op: PoolOp::Sum, window: options.window() };
-        // Sums beyond the range of 16 bits have means inside of it.
+        // Sums may overflow 16 bits although their means do not, so they are computed in `f32`.
         let sum = |x: &Self| -> Result<Self> {
             Self::kernel(Arc::new(pool), &[&x.to_dtype(DType::F32)?]).within("avg_pool2d")
         };
         let mean = if options.counts_padding || options.padding == [0, 0] {
-            // Divided as PyTorch does: a product with the reciprocal is rounded twice.
+            // Divide as PyTorch does: multiplying by the reciprocal rounds twice.
             sum(self)?.div_scalar((options.size[0] * options.size[1]) as f64)?
         } else {
             sum(self)?.div(&sum(&Self::ones([1, 1, height, width], DType::F32, self.device())?)?)?
@@ -166,7 +170,7 @@ impl Tensor {
         mean.to_dtype(self.dtype())
     }
 
-    /// Returns the largest element in each position of a window over `(batch, channels, length)`.
+    /// Computes max pooling over `(batch, channels, length)`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -178,15 +182,15 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not three axes; `InvalidArgument` where a length of the window is a pair of different numbers; otherwise as
-    /// [`max_pool2d`](Self::max_pool2d).
+    /// Returns `ShapeMismatch` if the rank is not 3, and `InvalidArgument` if a window parameter is a pair of
+    /// different numbers. Otherwise same as [`max_pool2d`](Self::max_pool2d).
     pub fn max_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
         let window = options.into().in_one_row("max_pool1d")?;
         let result = self.sequences("max_pool1d")?.max_pool2d(window).within("max_pool1d");
         result?.squeeze(2)
     }
 
-    /// Returns the mean in each position of a window over `(batch, channels, length)`.
+    /// Computes average pooling over `(batch, channels, length)`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -198,8 +202,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not three axes; `InvalidArgument` where a length of the window is a pair of different numbers; otherwise as
-    /// [`avg_pool2d`](Self::avg_pool2d).
+    /// Returns `ShapeMismatch` if the rank is not 3, and `InvalidArgument` if a window parameter is a pair of
+    /// different numbers. Otherwise same as [`avg_pool2d`](Self::avg_pool2d).
     pub fn avg_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
         check::float("avg_pool1d", self)?;
         let window = options.into().in_one_row("avg_pool1d")?;
@@ -207,8 +211,8 @@ impl Tensor {
         result?.squeeze(2)
     }
 
-    /// Returns means over parts of `(batch, channels, height, width)`, such that each channel becomes an image of `size`. Part `i` of `n` along an axis is from
-    /// `floor(i * length / n)` to before `ceil((i + 1) * length / n)`, as in PyTorch.
+    /// Computes adaptive average pooling of `(batch, channels, height, width)` to images of `size`. Part `i` of `n`
+    /// along an axis ranges from `floor(i * length / n)` to `ceil((i + 1) * length / n)`, exclusive, as in PyTorch.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -221,8 +225,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not four axes; `InvalidArgument` where a length of the result is 0 or the image is empty; `Unsupported` for
-    /// integers.
+    /// Returns `ShapeMismatch` if the rank is not 4, `InvalidArgument` if a length of the result is 0 or the image is
+    /// empty, and `Unsupported` for integer dtypes.
     #[doc(alias = "global_avg_pool")]
     pub fn adaptive_avg_pool2d(&self, size: impl IntoPair) -> Result<Self> {
         const NAME: &str = "adaptive_avg_pool2d";
@@ -254,14 +258,14 @@ impl Tensor {
         along(&along(&x, 2, height, down)?, 3, width, across)?.to_dtype(self.dtype())
     }
 
-    /// The lengths of images.
+    /// Returns the lengths of a batch of images.
     fn images(&self, name: &str) -> Result<[usize; 4]> {
         self.dims()
             .try_into()
             .map_err(|_| mismatch(format!("{name} expected (batch, channels, height, width), found {}", Name(self))))
     }
 
-    /// Sequences as images of one row.
+    /// Returns sequences as images of one row.
     fn sequences(&self, name: &str) -> Result<Self> {
         if self.rank() != 3 {
             return Err(mismatch(format!("{name} expected (batch, channels, length), found {}", Name(self))));

@@ -1,11 +1,12 @@
-//! Random elements: a function of a key and the place of the element, so that their bits are the same on every device.
+//! Counter-based random numbers: a function of a key and the element index, so the bits are the same on every device.
 
 use super::Tensor;
 use super::check::{self, Name, invalid};
 use crate::{DType, Device, Result, Shape};
 
 impl Tensor {
-    /// Evenly distributed numbers from 0 up to, but without, 1. Each call takes the next key of the device; see [`Device::set_seed`].
+    /// Creates uniformly distributed numbers from 0, inclusive, to 1, exclusive. Each call takes the next key of the
+    /// device; see [`Device::set_seed`].
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -17,11 +18,11 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `TooLarge`.
+    /// Returns `InvalidArgument` for integer dtypes, and `TooLarge` if the shape is too large.
     pub fn rand(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
         let shape = random_shape("rand", shape, dtype)?;
         let uniform = Self::random_words(&shape, device.next_key(), device)?.uniform()?;
-        // The largest number below 1: rounding must not reach it.
+        // Clamp to the largest 16-bit number below 1: rounding must not reach 1.
         let largest = match dtype {
             DType::F16 => 1.0 - 2f64.powi(-11),
             DType::BF16 => 1.0 - 2f64.powi(-8),
@@ -30,7 +31,8 @@ impl Tensor {
         uniform.minimum(largest)?.to_dtype(dtype)
     }
 
-    /// Normally distributed numbers of mean 0 and variance 1. Each call takes the next key of the device; see [`Device::set_seed`].
+    /// Creates normally distributed numbers with mean 0 and variance 1. Each call takes the next key of the device;
+    /// see [`Device::set_seed`].
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -45,7 +47,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for integers; `TooLarge`.
+    /// Returns `InvalidArgument` for integer dtypes, and `TooLarge` if the shape is too large.
     pub fn randn(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
         let shape = random_shape("randn", shape, dtype)?;
         let one = Self::random_words(&shape, device.next_key(), device)?;
@@ -53,23 +55,24 @@ impl Tensor {
         one.normal(&other)?.to_dtype(dtype)
     }
 
-    /// Returns numbers as [`rand`](Self::rand) does, with the shape, dtype and device of this tensor.
+    /// Same as [`rand`](Self::rand), with the shape, dtype and device of this tensor.
     ///
     /// # Errors
-    /// As [`rand`](Self::rand).
+    /// Same as [`rand`](Self::rand).
     pub fn rand_like(&self) -> Result<Self> {
         Self::rand(self.shape(), self.dtype(), self.device())
     }
 
-    /// Returns numbers as [`randn`](Self::randn) does, with the shape, dtype and device of this tensor.
+    /// Same as [`randn`](Self::randn), with the shape, dtype and device of this tensor.
     ///
     /// # Errors
-    /// As [`randn`](Self::randn).
+    /// Same as [`randn`](Self::randn).
     pub fn randn_like(&self) -> Result<Self> {
         Self::randn(self.shape(), self.dtype(), self.device())
     }
 
-    /// Sets elements to 0 with this probability, and scales the others so that their mean stays. The same seed drops the same places.
+    /// Sets elements to 0 with this probability, and scales the others to preserve the mean. The same seed drops the
+    /// same elements.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -83,7 +86,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the probability is not from 0 up to 1; `Unsupported` for integers.
+    /// Returns `InvalidArgument` if the probability is not from 0 up to 1, and `Unsupported` for integer dtypes.
     pub fn dropout(&self, probability: f32, seed: u64) -> Result<Self> {
         check::float("dropout", self)?;
         if !(0.0..1.0).contains(&probability) {
@@ -97,7 +100,7 @@ impl Tensor {
         keep.where_(&self.mul_scalar(1.0 / (1.0 - f64::from(probability)))?, &self.like(0.0)?)
     }
 
-    /// Random bits for each place, of a key.
+    /// Returns 32 random bits per element for a key.
     fn random_words(shape: &Shape, key: u32, device: &Device) -> Result<Self> {
         let key = Self::splat("random", shape.clone(), f64::from(key), DType::U32, device)?;
         Self::iota(shape, device).random_bits(&key)

@@ -1,4 +1,4 @@
-//! How elements reach the host.
+//! Reads elements to the host.
 
 use super::Tensor;
 use super::autograd::is_tracking;
@@ -11,10 +11,10 @@ use kiln_kernels::wide::WideConvert;
 use std::sync::Arc;
 
 impl Tensor {
-    /// All elements, row by row. Runs what is pending, and waits for it.
+    /// Returns all elements in row-major order. Evaluates the tensor and waits for it.
     ///
-    /// Elements are converted where nothing can be lost: `f16` and `bf16` to `f32`, all floats and integers of at most 32 bits to `f64`,
-    /// integers to wider ones, `bool` to integers of other dtypes than `i8`.
+    /// Conversions must be lossless: `f16` and `bf16` to `f32`, all floats and integers of at most 32 bits to `f64`,
+    /// integers to wider ones, `bool` to integer dtypes other than `i8`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -26,14 +26,15 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` where the elements are of another dtype and something could be lost; as [`eval`](Self::eval).
+    /// Returns `Unsupported` if the elements have another dtype and the conversion could lose precision or range, and
+    /// the errors of [`eval`](Self::eval).
     #[doc(alias = "to_vec1")]
     #[doc(alias = "tolist")]
     #[doc(alias = "numpy")]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
             let widened = self.widened(T::DTYPE)?;
-            // First in its own dtype: what is read is what is stored, rounded to it.
+            // Evaluate in the tensor's own dtype first, so that the values read are the stored ones, rounded to it.
             self.eval()?;
             return widened.to_vec();
         }
@@ -44,32 +45,33 @@ impl Tensor {
         Ok(T::from_stored(self.contiguous()?.elements_in_memory(1)?.typed::<T::Stored>()?.read()?))
     }
 
-    /// Returns the rows of a tensor with two axes.
+    /// Returns the rows of a rank-2 tensor.
     ///
     /// # Errors
-    /// `ShapeMismatch` for another number of axes; otherwise as [`to_vec`](Self::to_vec).
+    /// Returns `ShapeMismatch` if the tensor has another rank. Otherwise same as [`to_vec`](Self::to_vec).
     pub fn to_vec2<T: Element>(&self) -> Result<Vec<Vec<T>>> {
         let (_, columns) = self.dims2()?;
         let elements = self.to_vec()?;
         Ok((0..self.dims()[0]).map(|row| elements[row * columns..][..columns].to_vec()).collect())
     }
 
-    /// Returns the matrices of a tensor with three axes, row by row.
+    /// Returns the elements of a rank-3 tensor as nested vectors.
     ///
     /// # Errors
-    /// As [`to_vec2`](Self::to_vec2).
+    /// Same as [`to_vec2`](Self::to_vec2).
     pub fn to_vec3<T: Element>(&self) -> Result<Vec<Vec<Vec<T>>>> {
         let (count, ..) = self.dims3()?;
         self.eval()?;
         (0..count).map(|matrix| self.select(0, matrix)?.to_vec2()).collect()
     }
 
-    /// Returns the memory of the elements, row by row, for [kernels](crate::kernel::Kernel) and copies. Runs what is pending, and does not wait
-    /// for it.
+    /// Returns the buffer that holds the elements in row-major order, for [kernels](crate::kernel::Kernel) and
+    /// copies. Submits pending ops without waiting for them.
     ///
-    /// The buffer is the tensor's own memory: read it, do not write to it. It ends after a whole word of four bytes, so that kernels can
-    /// bind it; the last word of a tensor of smaller elements may have bytes that are no elements. Nothing is copied unless the tensor is a view whose elements
-    /// do not lie row by row, or start where the device cannot bind a buffer; these are copied by a kernel into a buffer of their own.
+    /// The buffer is the tensor's own memory: do not write to it. It ends at a multiple of four bytes, so that
+    /// kernels can bind it; for smaller elements the last word may contain padding bytes. Nothing is copied unless
+    /// the tensor is a non-contiguous view, or starts at an offset that the device cannot bind; a kernel then copies
+    /// the elements into a new buffer.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -81,7 +83,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`eval`](Self::eval).
+    /// Same as [`eval`](Self::eval).
     pub fn buffer(&self) -> Result<Buffer> {
         let tensor = self.contiguous()?;
         let buffer = tensor.elements_in_memory(4)?;
@@ -91,7 +93,8 @@ impl Tensor {
         Self::planned_like(Op::Cast, &[&tensor])?.elements_in_memory(4)
     }
 
-    /// The memory of a contiguous tensor, computed where it is not yet, up to a multiple of so many bytes where there are as many.
+    /// Evaluates a contiguous tensor and returns its memory, extended to this multiple of bytes if the allocation is
+    /// large enough.
     fn elements_in_memory(&self, multiple: u64) -> Result<Buffer> {
         self.eval()?;
         let Some(storage) = self.0.storage() else {
@@ -103,7 +106,7 @@ impl Tensor {
         storage.buffer.slice(start..end.min(storage.buffer.bytes()))
     }
 
-    /// The only element.
+    /// Returns the only element.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -115,7 +118,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where there is not exactly one; otherwise as [`to_vec`](Self::to_vec).
+    /// Returns `InvalidArgument` unless there is exactly one element. Otherwise same as [`to_vec`](Self::to_vec).
     #[doc(alias = "item")]
     #[doc(alias = "to_vec0")]
     pub fn to_scalar<T: Element>(&self) -> Result<T> {
@@ -125,7 +128,7 @@ impl Tensor {
         }
     }
 
-    /// The same elements, row by row without gaps. Nothing is copied where they lie so already.
+    /// Returns a contiguous tensor with the same elements. Copies nothing if it already is contiguous.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -137,19 +140,19 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As every op, where a full batch runs.
+    /// Returns the same errors as any op that triggers evaluation of a full batch.
     pub fn contiguous(&self) -> Result<Self> {
-        // One look: another thread may compute the tensor meanwhile.
+        // Read the state once: another thread may evaluate the tensor concurrently.
         let is_contiguous = match self.0.planned() {
-            // Computed elements lie without gaps, but those of a view lie as those that it sees.
+            // Results of ops are contiguous; a view has the layout of its source.
             Some(planned) => !matches!(planned.op, Op::View(_)),
             None => self.0.storage().is_some_and(|storage| storage.layout.is_contiguous()),
         };
         if is_contiguous { Ok(self.clone()) } else { Self::planned_like(Op::Cast, &[self]) }
     }
 
-    /// The elements in another dtype: rounded to the nearest between floats; towards zero and clamped, NaN as 0, from floats to integers; modulo
-    /// the range of the dtype between integers; every number but 0 is true.
+    /// Converts the elements to another dtype. Float to float rounds to nearest; float to integer truncates and
+    /// saturates, NaN becomes 0; integer to integer wraps; for `bool`, every number but 0 is true.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -162,7 +165,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As every op, where a full batch runs.
+    /// Returns the same errors as any op that triggers evaluation of a full batch.
     #[doc(alias = "to")]
     #[doc(alias = "cast")]
     #[doc(alias = "astype")]

@@ -1,11 +1,11 @@
-//! Repeated, shifted, padded and selected elements, made of other ops.
+//! Repeating, rolling, padding and masking, composed of other ops.
 
 use super::check::{self, Axis, Name, Within, mismatch};
 use super::{Operand, Tensor};
 use crate::{DType, Element, Result, Shape};
 
 impl Tensor {
-    /// Repeats the tensor along each axis; lengths beyond its rank are new axes in front.
+    /// Repeats the tensor along each axis; counts beyond its rank add leading axes.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -17,7 +17,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` for fewer lengths than axes; `TooLarge`.
+    /// Returns `ShapeMismatch` if there are fewer lengths than axes, and `TooLarge` if the result is too large.
     #[doc(alias = "tile")]
     pub fn repeat(&self, times: impl Into<Shape>) -> Result<Self> {
         let times = times.into();
@@ -34,7 +34,7 @@ impl Tensor {
         self.reshape(apart)?.broadcast_to(spread).within("repeat")?.reshape(joined)
     }
 
-    /// Moves elements along an axis by `shift` places; those that leave at one end come back at the other.
+    /// Shifts elements along an axis by `shift` places, wrapping around.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -47,7 +47,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis does not exist.
+    /// Returns `InvalidArgument` if the axis does not exist.
     pub fn roll(&self, shift: isize, axis: impl Into<Axis>) -> Result<Self> {
         let axis = check::axis("roll", axis, self)?;
         let length = self.shape()[axis];
@@ -58,7 +58,8 @@ impl Tensor {
         Self::cat(&[self.slice(axis, start..)?, self.slice(axis, ..start)?], axis)
     }
 
-    /// Adds elements of one value before and after those of each axis. As in `numpy.pad` there is a pair of lengths for each axis, in order.
+    /// Pads each axis with a constant value. As in `numpy.pad`, `lengths` has a pair (before, after) for each axis,
+    /// in order.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -70,7 +71,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` unless there is a pair for each axis; `InvalidArgument` where the dtype cannot hold the value; `TooLarge`.
+    /// Returns `ShapeMismatch` unless there is one pair per axis, `InvalidArgument` if the dtype cannot hold the
+    /// value, and `TooLarge` if the result is too large.
     #[doc(alias = "pad_with_zeros")]
     #[doc(alias = "constant_pad")]
     pub fn pad(&self, lengths: &[(usize, usize)], value: impl Into<f64>) -> Result<Self> {
@@ -92,7 +94,7 @@ impl Tensor {
         Ok(padded)
     }
 
-    /// Replaces elements by a number where a mask of `u8` is not 0. The mask broadcasts.
+    /// Replaces elements with a number where a `u8` mask is not 0. The mask broadcasts.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -104,13 +106,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`where_`](Self::where_), and `ShapeMismatch` where the mask is larger than the tensor.
+    /// Same as [`where_`](Self::where_), and `ShapeMismatch` if the mask is larger than the tensor.
     pub fn masked_fill(&self, mask: &Self, value: impl Into<f64>) -> Result<Self> {
         let mask = mask.broadcast_to(self.shape()).within("masked_fill")?;
         mask.where_(Operand::Scalar(value.into()), self).within("masked_fill")
     }
 
-    /// Returns a new last axis of length `depth` with a one at the index that each element is, and zeros elsewhere.
+    /// Returns the one-hot encoding of indices: a new last axis of length `depth`, with a one at each index and zeros
+    /// elsewhere.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -122,16 +125,17 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` unless the elements are `u32`, `i32` or `i64`; `TooLarge`. An index that is not below `depth` gives zeros.
+    /// Returns `Unsupported` unless the elements are `u32`, `i32` or `i64`, and `TooLarge` if the result is too
+    /// large. An index that is not below `depth` gives zeros.
     pub fn one_hot(&self, depth: usize, dtype: DType) -> Result<Self> {
         let index = check::index("one_hot", self)?;
         let places = Self::arange(0.0, depth as f64, 1.0, index.dtype(), self.device()).within("one_hot")?;
         index.unsqueeze(-1)?.eq(&places).within("one_hot")?.to_dtype(dtype)
     }
 
-    /// Returns the indices of the elements that are not 0, a row for each, as `u32` of the shape `(count, rank)`.
+    /// Returns the indices of nonzero elements, one row each, as `u32` with shape `(count, rank)`.
     ///
-    /// The shape of the result depends on the elements, so that this computes them and waits.
+    /// The shape of the result depends on the elements, so this evaluates the tensor and waits.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -143,7 +147,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`eval`](Self::eval).
+    /// Same as [`eval`](Self::eval).
     #[doc(alias = "argwhere")]
     pub fn nonzero(&self) -> Result<Self> {
         let is_set: Vec<bool> = self.to_dtype(DType::Bool)?.to_vec()?;
@@ -157,9 +161,9 @@ impl Tensor {
         Self::from_slice(&indices, (count, self.rank()), self.device())
     }
 
-    /// Returns the distinct elements as a tensor with one axis, smallest first, NaN last.
+    /// Returns the distinct elements along one axis, in ascending order, NaN last.
     ///
-    /// The length of the result depends on the elements, so that this computes them and waits.
+    /// The length of the result depends on the elements, so this evaluates the tensor and waits.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -171,18 +175,18 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`eval`](Self::eval).
+    /// Same as [`eval`](Self::eval).
     pub fn unique(&self) -> Result<Self> {
         let distinct = match self.dtype() {
             DType::F64 => self.distinct(self.to_vec::<f64>()?)?,
-            // Wider than each of the dtypes, so that nothing is rounded.
+            // `f32` holds every value of the narrower dtypes exactly.
             dtype if dtype.is_float() => self.distinct(self.to_vec::<f32>()?)?,
             _ => self.distinct(self.to_vec::<i64>()?)?,
         };
         distinct.to_dtype(self.dtype())
     }
 
-    /// The distinct elements of a list in order, those last that have none: NaN.
+    /// Returns the distinct elements of a list in ascending order. NaN, which has no order, comes last.
     fn distinct<T: Element + PartialOrd>(&self, mut elements: Vec<T>) -> Result<Self> {
         let is_nan = |x: &T| x.partial_cmp(x).is_none();
         elements.sort_by(|a, b| is_nan(a).cmp(&is_nan(b)).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)));

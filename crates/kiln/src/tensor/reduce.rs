@@ -1,4 +1,4 @@
-//! Reductions along one axis, several, or all.
+//! Reductions along one, several or all axes.
 
 use super::Tensor;
 use super::check::{self, Axes, Name, Within, invalid};
@@ -13,7 +13,7 @@ macro_rules! reductions {
             $(
                 #[doc = concat!("Returns the ", $what, " along one axis or several, which are left out.")]
                 ///
-                /// Axes are a number, a tuple, a list, or `..` for all; negative ones count from the end.
+                /// Axes are a number, a tuple, a list, or `..` for all; negative axes count from the end.
                 ///
                 /// ```
                 /// # fn main() -> kiln::Result<()> {
@@ -26,8 +26,8 @@ macro_rules! reductions {
                 /// ```
                 ///
                 /// # Errors
-                /// `InvalidArgument` for an axis that does not exist or is given twice, and for a largest or smallest element of none;
-                /// `Unsupported` where the dtype has no such reduction.
+                /// Returns `InvalidArgument` if an axis does not exist or is given twice, or for the maximum or
+                /// minimum of zero elements, and `Unsupported` if the dtype has no such reduction.
                 $(#[doc(alias = $alias)])*
                 pub fn $name(&self, axes: impl Into<Axes>) -> Result<Self> {
                     let axes = check::axes(stringify!($name), axes, self)?;
@@ -83,7 +83,7 @@ reductions! {
 }
 
 impl Tensor {
-    /// Returns the square root, with a gradient of 0 where it is 0.
+    /// Returns the square root, with a gradient of 0 at 0.
     fn root(&self) -> Result<Self> {
         let is_zero = self.eq(0.0)?;
         is_zero.where_(0.0, &is_zero.where_(1.0, self)?.sqrt()?)
@@ -91,7 +91,7 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// The reduction over axes, which keep the length 1.
+    /// Reduces over axes, which keep length 1.
     pub(super) fn reduced(&self, name: &str, op: Reduce, axes: &graph::Axes) -> Result<Self> {
         let shape = self.shape().iter().enumerate();
         let shape: Shape = shape.map(|(axis, &length)| if axes.contains(&axis) { 1 } else { length }).collect();
@@ -102,7 +102,7 @@ impl Tensor {
                 check::float(name, self)?;
                 self.dtype()
             }
-            // A sum of bytes hardly ever fits into one, and a sum of truth values is their number.
+            // A sum of bytes rarely fits in a byte; a sum of booleans is a count.
             Reduce::Sum if self.dtype().bytes() == 1 => self.dtype().computed(),
             Reduce::Sum => self.dtype(),
             Reduce::Max | Reduce::Min | Reduce::ArgMax | Reduce::ArgMin if is_empty => {
@@ -121,7 +121,7 @@ impl Tensor {
         Self::planned(Op::Reduce(op, axes.clone()), &[self], TensorType { shape, dtype })
     }
 
-    /// The reduction of elements of 64 bits: of the rows of a matrix, which the axes become.
+    /// Reduces 64-bit elements, as the rows of a matrix.
     fn reduced_wide(&self, name: &str, op: Reduce, axes: &graph::Axes, shape: Shape) -> Result<Self> {
         check::computes(name, self.dtype(), &[self])?;
         let kept = (0..self.rank()).filter(|axis| !axes.contains(axis));
@@ -149,7 +149,7 @@ macro_rules! statistics {
                 /// ```
                 ///
                 /// # Errors
-                /// `Unsupported` for integers; otherwise as [`mean`](Self::mean).
+                /// Returns `Unsupported` for integer dtypes. Otherwise same as [`mean`](Self::mean).
                 $(#[doc(alias = $alias)])*
                 pub fn $name(&self, axes: impl Into<Axes>) -> Result<Self> {
                     check::float(stringify!($name), self)?;
@@ -164,7 +164,7 @@ macro_rules! statistics {
                 pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
                     check::float(stringify!($keepdim), self)?;
                     let $axes = check::axes(stringify!($keepdim), axes, self)?.to_vec();
-                    // Means and squares of 16 bits would be rounded, or overflow, before they are used.
+                    // In `f32`: 16-bit means and squares would be rounded, or overflow, before they are used.
                     let $x = self.to_dtype(DType::F32)?;
                     let compute = || -> Result<Self> { $value };
                     compute().within(stringify!($keepdim))?.to_dtype(self.dtype())
@@ -184,7 +184,7 @@ statistics! {
     norm norm_keepdim "L2 norm" ["l2_norm"] "14.0f32.sqrt()" |x, axes| x.square()?.sum_keepdim(axes)?.root();
     logsumexp logsumexp_keepdim "logarithm of the sum of exponentials, without overflow," ["log_sum_exp"] "3.407606" |x, axes| {
         let largest = x.max_keepdim(&axes)?;
-        // An infinite largest element would make `x - largest` NaN.
+        // An infinite maximum would make `x - largest` NaN.
         let shift = largest.abs()?.lt(f64::INFINITY)?.where_(&largest, 0.0)?.detach();
         x.sub(&shift)?.exp()?.sum_keepdim(axes)?.log()?.add(&shift)
     };

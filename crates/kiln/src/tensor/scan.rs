@@ -7,9 +7,10 @@ use kiln_kernels::scan::{Scan, ScanOp};
 use std::sync::Arc;
 
 impl Tensor {
-    /// Returns the sums along an axis of each element and all before it.
+    /// Computes the cumulative sum along an axis.
     ///
-    /// Floats are accumulated in `f32` or better; integers wrap, and sums of `u8` are `u32`, as those of [`sum`](Self::sum).
+    /// Floats are accumulated in `f32` or better; integers wrap, and sums of `u8` are `u32`, as in
+    /// [`sum`](Self::sum).
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -21,15 +22,15 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis does not exist. An axis beyond what a GPU's kernel takes (4,194,304 elements) is an `Unsupported` of
-    /// [`eval`](Self::eval).
+    /// Returns `InvalidArgument` if the axis does not exist. [`eval`](Self::eval) returns `Unsupported` if the axis
+    /// exceeds the limit of a GPU's kernel (4,194,304 elements).
     #[doc(alias = "prefix_sum")]
     #[doc(alias = "scan")]
     pub fn cumsum(&self, axis: impl Into<Axis>) -> Result<Self> {
         self.scanned("cumsum", ScanOp::Sum, axis)
     }
 
-    /// Returns the products along an axis of each element and all before it. Its gradient is right where elements are 0.
+    /// Computes the cumulative product along an axis. Its gradient is correct for zero elements.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -41,7 +42,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`cumsum`](Self::cumsum), with at most 16,384 elements along the axis on a GPU.
+    /// Same as [`cumsum`](Self::cumsum), with at most 16,384 elements along the axis on a GPU.
     pub fn cumprod(&self, axis: impl Into<Axis>) -> Result<Self> {
         self.scanned("cumprod", ScanOp::Product, axis)
     }

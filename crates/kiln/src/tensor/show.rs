@@ -1,16 +1,17 @@
-//! Tensors as text: shape, dtype, device, and a readable excerpt.
+//! Formats tensors: shape, dtype, device, and an excerpt of the elements.
 
 use super::{Status, Tensor};
 use crate::{DType, Result};
 use std::fmt;
 
-/// Along each axis, at most this many elements are shown at either end.
+/// Maximum number of elements shown at either end of each axis.
 const EDGE: usize = 3;
-/// Tensors up to this size are shown whole.
+/// Tensors of at most this many elements are shown in full.
 const WHOLE: usize = 64;
 
 impl fmt::Debug for Tensor {
-    /// Shape, dtype, device and status, and where the elements are there, an excerpt of them. Nothing that is pending runs.
+    /// Formats shape, dtype, device and status, and an excerpt of the elements if they are computed. Runs no pending
+    /// ops.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = match self.status() {
             Status::Planned => "planned",
@@ -27,8 +28,8 @@ impl fmt::Debug for Tensor {
 }
 
 impl fmt::Display for Tensor {
-    /// The elements, or the outermost ones where there are many, then shape, dtype and device. Runs what is pending; where that fails, the
-    /// error is shown.
+    /// Formats the elements, abbreviated if there are many, then shape, dtype and device. Runs pending ops; if that
+    /// fails, the error is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.excerpt() {
             Ok(excerpt) => writeln!(f, "{excerpt}")?,
@@ -46,7 +47,7 @@ impl Tensor {
         let mut shown = self.clone();
         let is_cut = self.elem_count() > WHOLE;
         self.eval()?;
-        // Only what is shown is read: both ends of each axis, one after the other.
+        // Read only the elements that are shown: both ends of each axis.
         for axis in 0..self.rank() {
             let length = self.shape()[axis];
             if is_cut && length > 2 * EDGE {
@@ -69,9 +70,9 @@ impl Tensor {
     }
 }
 
-/// A float in few digits.
+/// Formats a float with few digits.
 fn number(value: f64) -> String {
-    // As an `f32`, so that one which is a limit itself is inside.
+    // Compare as `f32`, so that a value equal to a limit is within it.
     let size = value.abs() as f32;
     if value == value.trunc() && size < 1e6 {
         format!("{value:.1}")

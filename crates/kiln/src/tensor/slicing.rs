@@ -1,4 +1,4 @@
-//! Indexing on several axes at once.
+//! NumPy-style indexing on several axes.
 
 use super::Tensor;
 use super::check::{self, Name, Within, invalid};
@@ -6,30 +6,30 @@ use crate::Result;
 use smallvec::{SmallVec, smallvec};
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// The part of a tensor that [`Tensor::i`] returns: an item for each axis, from the first.
+/// An index for [`Tensor::i`]: one item per axis, starting with the first.
 #[derive(Clone, Debug)]
 pub struct Index(SmallVec<[IndexItem; 4]>);
 
-/// What an [`Index`] says of one axis.
+/// One item of an [`Index`].
 #[derive(Clone, Debug)]
 pub enum IndexItem {
-    /// One element; the axis is left out. Negative numbers count from the end.
+    /// One element; the axis is removed. Negative numbers count from the end.
     At(isize),
     /// A range of elements.
     Slice(Slice),
-    /// The elements that a tensor of `u32`, `i32` or `i64` names, together with the other tensors of the index.
+    /// Elements selected by a tensor of `u32`, `i32` or `i64` indices, together with the other index tensors.
     Tensor(Tensor),
-    /// All axes that no other item stands for.
+    /// All axes not covered by other items.
     Ellipsis,
     /// A new axis of length 1.
     NewAxis,
 }
 
-/// Stands for all axes that no other item of an index stands for: `x.i((Ellipsis, 0))` is `x[..., 0]` of NumPy.
+/// Covers all axes not covered by other items: `x.i((Ellipsis, 0))` is `x[..., 0]` in NumPy.
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
-/// Inserts an axis of length 1: `x.i((.., NewAxis))` is `x[:, None]` of NumPy.
+/// Inserts an axis of length 1: `x.i((.., NewAxis))` is `x[:, None]` in NumPy.
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
@@ -47,13 +47,13 @@ impl Slice {
         range.into()
     }
 
-    /// Sets the step; a negative one goes from the end of the range to its start.
+    /// Sets the step; a negative step goes from the end of the range to its start.
     #[must_use]
     pub fn step(self, step: isize) -> Self {
         Self { step, ..self }
     }
 
-    /// Returns the range within an axis of this length.
+    /// Resolves the range within an axis of this length.
     fn within(&self, length: usize) -> (isize, isize) {
         let length = length as isize;
         let from_front = |bound: isize| if bound < 0 { bound.saturating_add(length) } else { bound };
@@ -71,7 +71,7 @@ impl Slice {
     }
 }
 
-/// Numbers of these types are indices and bounds of ranges.
+/// Integer types accepted as indices and range bounds.
 macro_rules! numbers {
     ($($number:ty)*) => {$(
         impl From<$number> for IndexItem {
@@ -166,11 +166,12 @@ impl From<Vec<IndexItem>> for Index {
 }
 
 impl Tensor {
-    /// Returns a part of the tensor, selected on several axes at once as in NumPy: numbers, ranges, tensors of indices, [`Ellipsis`] and
-    /// [`NewAxis`]. Axes that no item stands for are kept whole. Without a tensor among the items the result is a view.
+    /// Indexes several axes at once as in NumPy: numbers, ranges, index tensors, [`Ellipsis`] and [`NewAxis`]. Axes
+    /// without an item are kept. Without index tensors the result is a view.
     ///
-    /// Tensors of indices, of any shape, are broadcast together: `x.i((&rows, &columns))` selects the element `(rows[k], columns[k])` for each `k`. Their axes
-    /// are where the first of them is, or come first where the tensors are not side by side. As in PyTorch, a number only leaves out its axis.
+    /// Index tensors, of any shape, are broadcast together: `x.i((&rows, &columns))` selects the element
+    /// `(rows[k], columns[k])` for each `k`. Their axes replace the first indexed axis, or come first if the index
+    /// tensors are not adjacent. As in PyTorch, a number only removes its axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -190,9 +191,10 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for more items than axes, a second ellipsis, an index or range outside of its axis, or a step of 0; `ShapeMismatch` where tensors of
-    /// indices do not broadcast; `Unsupported` where one is not `u32`, `i32` or `i64`. An element of a tensor of indices that is out of range, which every
-    /// negative one is, is an error of [`eval`](Self::eval) on the CPU device, and gives 0 on a GPU.
+    /// Returns `InvalidArgument` for more items than axes, a second ellipsis, an index or range out of bounds, or a
+    /// step of 0, `ShapeMismatch` if index tensors do not broadcast, and `Unsupported` if one is not `u32`, `i32` or
+    /// `i64`. An out-of-range element of an index tensor, negative ones included, makes [`eval`](Self::eval) fail on
+    /// the CPU device, and gives 0 on a GPU.
     #[doc(alias = "index")]
     #[doc(alias = "get")]
     #[doc(alias = "getitem")]
@@ -205,7 +207,7 @@ impl Tensor {
         if items.iter().filter(|item| matches!(item, IndexItem::Ellipsis)).count() > 1 {
             return Err(invalid(format!("i expected one ellipsis, found more for {}", Name(self))));
         }
-        // An axis of the result so far, and the one of this tensor that it is or was.
+        // `axis` is an axis of the result so far; `own` is the corresponding axis of this tensor.
         let (mut result, mut axis, mut own) = (self.clone(), 0, 0);
         let mut indices: SmallVec<[(usize, Self); 2]> = SmallVec::new();
         for item in items {

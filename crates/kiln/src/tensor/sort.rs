@@ -1,4 +1,4 @@
-//! Sorting, and the largest or smallest elements.
+//! Sorting and top-k.
 
 use super::Tensor;
 use super::check::{self, Axis, Name, invalid};
@@ -7,10 +7,11 @@ use kiln_kernels::sort::{Argsort, Merge, Sort};
 use std::sync::Arc;
 
 impl Tensor {
-    /// Returns the elements in order along an axis, and their indices before, as `u32`.
+    /// Sorts along an axis. Returns the sorted values and their original indices, as `u32`.
     ///
-    /// Indices are stable; zeros of both signs are equal, and among the values they may be in either order. A NaN is larger than every number, as in NumPy and PyTorch: the last in ascending order, the first in descending order.
-    /// Gradients of the values go back to where the elements were.
+    /// Indices are stable; zeros of both signs compare equal, and their order among the values is unspecified. NaN
+    /// compares greater than every number, as in NumPy and PyTorch: last in ascending order, first in descending
+    /// order. Gradients of the values flow back to the original positions.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -24,7 +25,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis does not exist.
+    /// Returns `InvalidArgument` if the axis does not exist.
     #[doc(alias = "sort_last_dim")]
     #[doc(alias = "msort")]
     pub fn sort(&self, axis: impl Into<Axis>, descending: bool) -> Result<(Self, Self)> {
@@ -33,7 +34,8 @@ impl Tensor {
         if !self.device().target().runs_host_code {
             return Ok((self.gather(axis, &indices)?, indices));
         }
-        // Neither is computed unless it is used, and values alone are sorted in half of the time.
+        // Values and indices are separate lazy ops, each computed only if used: sorting values alone takes half the
+        // time.
         let sorted = |x: &Self| Self::kernel(Arc::new(Sort { descending }), &[x]);
         let values = match axis + 1 == self.rank() {
             true => sorted(self)?,
@@ -55,15 +57,15 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`sort`](Self::sort).
+    /// Same as [`sort`](Self::sort).
     #[doc(alias = "arg_sort_last_dim")]
     pub fn argsort(&self, axis: impl Into<Axis>, descending: bool) -> Result<Self> {
         let axis = check::axis("argsort", axis, self)?;
         self.order(axis, Argsort::new(descending))
     }
 
-    /// Returns the `k` largest or smallest elements along an axis in order, and their indices as `u32`: the first elements that
-    /// [`sort`](Self::sort) gives.
+    /// Returns the `k` largest or smallest elements along an axis in order, and their indices as `u32`: the first `k`
+    /// results of [`sort`](Self::sort).
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -76,7 +78,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis does not exist or has fewer than `k` elements.
+    /// Returns `InvalidArgument` if the axis does not exist or has fewer than `k` elements.
     #[doc(alias = "top_k")]
     #[doc(alias = "argpartition")]
     pub fn topk(&self, k: usize, axis: impl Into<Axis>, largest: bool) -> Result<(Self, Self)> {
@@ -92,7 +94,7 @@ impl Tensor {
         Ok((self.gather(axis, &indices)?, indices))
     }
 
-    /// The indices of an [`Argsort`] along any axis.
+    /// Runs an [`Argsort`] along any axis.
     fn order(&self, axis: usize, op: Argsort) -> Result<Self> {
         let x = self.detach();
         if axis + 1 == self.rank() {
@@ -101,7 +103,7 @@ impl Tensor {
         x.transpose(axis, -1)?.order_of_rows(op)?.transpose(axis, -1)
     }
 
-    /// A GPU sorts long rows in runs, which it merges in as many kernels as pairs of them become one.
+    /// Sorts rows. A GPU sorts long rows in runs and merges pairs of runs, with one kernel per merge level.
     fn order_of_rows(&self, op: Argsort) -> Result<Self> {
         let length = self.shape()[self.rank() - 1];
         if self.device().target().runs_host_code || length <= Argsort::GPU_RUN {

@@ -1,4 +1,4 @@
-//! Other orders of the same elements, without copies where strides can say them.
+//! Views: reordered, reshaped and sliced tensors, without copies if strides can express them.
 
 use super::check::{self, Axes, Axis, Name, Within, invalid, mismatch};
 use super::{Dims, Tensor};
@@ -8,7 +8,7 @@ use smallvec::smallvec;
 use std::ops::{Bound, RangeBounds};
 
 impl Tensor {
-    /// Swaps two axes; negative ones count from the end.
+    /// Swaps two axes; negative axes count from the end.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -20,7 +20,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where an axis is not there.
+    /// Returns `InvalidArgument` if an axis does not exist.
     #[doc(alias = "swapaxes")]
     pub fn transpose(&self, one: impl Into<Axis>, other: impl Into<Axis>) -> Result<Self> {
         let (one, other) = (check::axis("transpose", one, self)?, check::axis("transpose", other, self)?);
@@ -29,7 +29,7 @@ impl Tensor {
         self.permuted(axes)
     }
 
-    /// The transpose over the last two axes: a matrix, or a batch of them.
+    /// Transposes the last two axes: a matrix, or a batch of matrices.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -41,14 +41,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where there are fewer than two axes.
+    /// Returns `InvalidArgument` if there are fewer than two axes.
     #[doc(alias = "T")]
     #[doc(alias = "mT")]
     pub fn t(&self) -> Result<Self> {
         self.transpose(-2, -1).within("t")
     }
 
-    /// Axis `i` of the result is axis `axes[i]` of this one.
+    /// Reorders the axes: axis `i` of the result is axis `axes[i]` of this tensor.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -60,7 +60,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axes are not all axes, once each.
+    /// Returns `InvalidArgument` unless every axis is given exactly once.
     #[doc(alias = "movedim")]
     pub fn permute(&self, axes: impl Into<Axes>) -> Result<Self> {
         let axes = check::ordered_axes("permute", axes, self)?;
@@ -79,7 +79,7 @@ impl Tensor {
         self.viewed(View::Permute(axes), shape)
     }
 
-    /// Returns the same elements in the same order with another shape; one length may be open, as -1 or `()`.
+    /// Returns the same elements in the same order with another shape. One length may be inferred: pass -1 or `()`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -92,7 +92,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the shape has another number of elements; `InvalidArgument` for two open lengths.
+    /// Returns `ShapeMismatch` if the shape has another number of elements, and `InvalidArgument` if two lengths are
+    /// inferred.
     #[doc(alias = "view")]
     pub fn reshape(&self, shape: impl Into<Dims>) -> Result<Self> {
         let shape = shape.into().resolve("reshape", self)?.checked().map_err(|error| error.context("reshape"))?;
@@ -107,7 +108,7 @@ impl Tensor {
         self.viewed(View::Reshape, shape)
     }
 
-    /// Returns all elements along one axis.
+    /// Returns all elements along a single axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -118,14 +119,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`reshape`](Self::reshape).
+    /// Same as [`reshape`](Self::reshape).
     #[doc(alias = "flatten_all")]
     #[doc(alias = "ravel")]
     pub fn flatten(&self) -> Result<Self> {
         self.reshape(self.elem_count()).within("flatten")
     }
 
-    /// Joins the axes from `start` on into one.
+    /// Merges the axes from `start` on into one.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -137,14 +138,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis does not exist.
+    /// Returns `InvalidArgument` if the axis does not exist.
     pub fn flatten_from(&self, start: impl Into<Axis>) -> Result<Self> {
         let start = check::axis("flatten_from", start, self)?;
         let rest = self.shape()[start..].iter().product();
         self.reshape(self.shape()[..start].iter().copied().chain([rest]).collect::<Shape>())
     }
 
-    /// Spreads axes of length 1, and new ones in front, to the lengths of a shape.
+    /// Broadcasts to a shape: expands axes of length 1 and adds leading axes.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -156,7 +157,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the tensor does not broadcast to the shape.
+    /// Returns `ShapeMismatch` if the tensor does not broadcast to the shape.
     #[doc(alias = "expand")]
     #[doc(alias = "broadcast_as")]
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Self> {
@@ -168,12 +169,12 @@ impl Tensor {
         self.spread(&shape)
     }
 
-    /// The tensor spread to a shape that it broadcasts to.
+    /// Returns the tensor broadcast to a compatible shape.
     pub(super) fn spread(&self, shape: &Shape) -> Result<Self> {
         if shape == self.shape() { Ok(self.clone()) } else { self.viewed(View::Broadcast, shape.clone()) }
     }
 
-    /// A range along an axis.
+    /// Returns a range along an axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -185,7 +186,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis or the range is not there.
+    /// Returns `InvalidArgument` if the axis does not exist or the range is out of bounds.
     pub fn slice(&self, axis: impl Into<Axis>, range: impl RangeBounds<usize>) -> Result<Self> {
         self.sliced("slice", axis, range, 1)
     }
@@ -201,12 +202,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis or the range does not exist.
+    /// Returns `InvalidArgument` if the axis does not exist or the range is out of bounds.
     pub fn narrow(&self, axis: impl Into<Axis>, start: usize, length: usize) -> Result<Self> {
         self.sliced("narrow", axis, start..start.saturating_add(length), 1)
     }
 
-    /// Every `step`-th element of a range along an axis, from its start; from its end backwards where the step is negative.
+    /// Returns every `step`-th element of a range along an axis, from its start; from its end backwards if the step
+    /// is negative.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -219,12 +221,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis or the range is not there, or where the step is 0.
+    /// Returns `InvalidArgument` if the axis does not exist, the range is out of bounds, or the step is 0.
     pub fn slice_step(&self, axis: impl Into<Axis>, range: impl RangeBounds<usize>, step: isize) -> Result<Self> {
         self.sliced("slice_step", axis, range, step)
     }
 
-    /// A slice for the method of this name.
+    /// Slices on behalf of the method with this name, which error messages use.
     fn sliced(&self, name: &str, axis: impl Into<Axis>, range: impl RangeBounds<usize>, step: isize) -> Result<Self> {
         let axis = check::axis(name, axis, self)?;
         let length = self.shape()[axis];
@@ -253,12 +255,12 @@ impl Tensor {
             return Ok(self.clone());
         }
         let first = if step < 0 { end.saturating_sub(1) } else { start };
-        // Where there is no second element, the way to it may be as long as it likes.
+        // With fewer than two elements the step is irrelevant and may be arbitrarily large; normalize it.
         let step = if count < 2 { 1 } else { step };
         self.viewed(View::Slice { axis, start: first, step }, self.shape().with(axis, count))
     }
 
-    /// Reverses the order of the elements along one axis or several.
+    /// Reverses the elements along one or more axes.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -269,7 +271,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where an axis does not exist.
+    /// Returns `InvalidArgument` if an axis does not exist.
     pub fn flip(&self, axes: impl Into<Axes>) -> Result<Self> {
         check::axes("flip", axes, self)?.into_iter().try_fold(self.clone(), |x, axis| {
             let view = View::Slice { axis, start: x.shape()[axis].saturating_sub(1), step: -1 };
@@ -277,7 +279,7 @@ impl Tensor {
         })
     }
 
-    /// One element along an axis, which is left out.
+    /// Returns one index along an axis and removes the axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -289,7 +291,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis or the element is not there.
+    /// Returns `InvalidArgument` if the axis does not exist or the index is out of range.
     pub fn select(&self, axis: impl Into<Axis>, index: usize) -> Result<Self> {
         let axis = check::axis("select", axis, self)?;
         let length = self.shape()[axis];
@@ -302,7 +304,7 @@ impl Tensor {
         self.slice(axis, index..=index)?.squeeze(axis)
     }
 
-    /// Leaves out an axis of length 1.
+    /// Removes an axis of length 1.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -314,7 +316,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where its length is another; `InvalidArgument` where the axis is not there.
+    /// Returns `ShapeMismatch` if the length of the axis is not 1, and `InvalidArgument` if the axis does not exist.
     pub fn squeeze(&self, axis: impl Into<Axis>) -> Result<Self> {
         let axis = check::axis("squeeze", axis, self)?;
         if self.shape()[axis] != 1 {
@@ -326,13 +328,13 @@ impl Tensor {
         self.without_axes(&smallvec![axis])
     }
 
-    /// The tensor without these axes, which have the length 1.
+    /// Removes these axes, which must have length 1.
     pub(super) fn without_axes(&self, axes: &graph::Axes) -> Result<Self> {
         let kept = self.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
         self.reshape(kept.map(|(_, &length)| length).collect::<Shape>())
     }
 
-    /// Puts in an axis of length 1, which then has this number; negative ones count from the end.
+    /// Inserts an axis of length 1 at this position; negative positions count from the end.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -345,7 +347,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where there can be no such axis.
+    /// Returns `InvalidArgument` if the axis is out of range.
     pub fn unsqueeze(&self, axis: impl Into<Axis>) -> Result<Self> {
         let axis = check::axis_of("unsqueeze", axis, self.rank() + 1, self)?;
         let mut lengths = self.shape().to_vec();
@@ -353,7 +355,7 @@ impl Tensor {
         self.reshape(lengths)
     }
 
-    /// Parts of these lengths along an axis, in order.
+    /// Splits an axis into parts of these lengths, in order.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -365,7 +367,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the lengths do not add up to that of the axis; `InvalidArgument` where the axis is not there.
+    /// Returns `ShapeMismatch` if the lengths do not add up to the length of the axis, and `InvalidArgument` if the
+    /// axis does not exist.
     pub fn split(&self, lengths: &[usize], axis: impl Into<Axis>) -> Result<Vec<Self>> {
         let axis = check::axis("split", axis, self)?;
         let total = lengths.iter().try_fold(0usize, |total, &length| total.checked_add(length));
@@ -383,7 +386,8 @@ impl Tensor {
         lengths.iter().map(part).collect()
     }
 
-    /// `count` parts along an axis, of equal length but for the last, which may be shorter; fewer where there are not as many elements.
+    /// Splits an axis into `count` parts of equal length, except that the last may be shorter. Returns fewer parts if
+    /// the axis has fewer elements.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -395,7 +399,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis is not there, or where `count` is 0.
+    /// Returns `InvalidArgument` if the axis does not exist, or if `count` is 0.
     pub fn chunk(&self, count: usize, axis: impl Into<Axis>) -> Result<Vec<Self>> {
         let axis = check::axis("chunk", axis, self)?;
         if count == 0 {

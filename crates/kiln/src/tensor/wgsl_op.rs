@@ -1,4 +1,4 @@
-//! Ops that a user writes in WGSL.
+//! User-defined ops in WGSL.
 
 use super::Tensor;
 use super::autograd::GradientRule;
@@ -13,15 +13,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// An op whose kernel is WGSL of the user's own. It is lazy like every op, takes part in plans, gradients and checks, and runs on a GPU as
-/// well as on the CPU device, which compiles the same source.
+/// A user-defined op with a WGSL kernel. It is lazy like every op, takes part in planning, autograd and verification,
+/// and runs on a GPU and on the CPU device, which compiles the same source.
 ///
 /// The kernel's `var<storage, read>` bindings are the inputs, in the order of their `@binding` numbers, and its one
-/// `var<storage, read_write>` binding is the output. All are in group 0 and hold the elements row by row without gaps: `f32`, `f16`, `i32`
-/// and `u32` as themselves, `bf16`, `u8` and also `f16` packed into words of `u32`. `arrayLength` is the number of elements, rounded up to
-/// whole words of four bytes; an empty input looks like one element. Inputs with another layout are copied first. Elementwise ops before and after it fuse among themselves, up to its border.
+/// `var<storage, read_write>` binding is the output. All are in group 0 and hold contiguous row-major elements:
+/// `f32`, `f16`, `i32` and `u32` as themselves, `bf16`, `u8` and also `f16` packed into `u32` words. `arrayLength` is
+/// the number of elements, rounded up to whole four-byte words; an empty input looks like one element. Inputs with
+/// another layout are copied first. Elementwise ops before and after it fuse with each other, but not with it.
 ///
-/// The [sanitizer](crate::Device::sanitized) watches it, and [`Tensor::eval_checked`] compares it on two devices.
+/// The [sanitizer](crate::Device::sanitized) checks it, and [`Tensor::eval_checked`] compares it on two devices.
 ///
 #[cfg_attr(feature = "wgsl", doc = "```")]
 #[cfg_attr(not(feature = "wgsl"), doc = "```no_run")]
@@ -67,12 +68,12 @@ type ConstantsRule = dyn Fn(&[TensorType]) -> Vec<(String, f64)> + Send + Sync;
 type ParamsRule = dyn Fn(&[TensorType], &TensorType) -> Vec<u32> + Send + Sync;
 type GridRule = dyn Fn(&[TensorType], &TensorType) -> Grid + Send + Sync;
 
-/// The relative difference that [`Tensor::eval_checked`] allows unless the op says otherwise: a dozen roundings to `f32` in a row.
+/// The default relative tolerance of [`Tensor::eval_checked`]: a dozen consecutive roundings to `f32`.
 const DEFAULT_TOLERANCE: f64 = 1e-6;
 
 impl WgslOp {
-    /// An op with this name in reports and errors. Its output is like its first input, and an invocation runs for each of the output's
-    /// elements; the methods below change that.
+    /// Creates an op with this name in reports and errors. By default its output has the type of the first input, and
+    /// one invocation runs per output element; the methods below change that.
     pub fn new(name: &str, source: impl Into<Arc<str>>) -> Self {
         Self {
             name: name.into(),
@@ -89,52 +90,54 @@ impl WgslOp {
         }
     }
 
-    /// The entry point. Not needed where the source has only one.
+    /// Sets the entry point. Not needed if the source has only one.
     pub fn entry(mut self, entry: &str) -> Self {
         self.entry = Some(entry.to_string());
         self
     }
 
-    /// How shape and dtype of the output follow from those of the inputs. An error is returned by [`call`](Self::call).
+    /// Sets the rule for shape and dtype of the output. Its errors are returned by [`call`](Self::call).
     pub fn output(mut self, rule: impl Fn(&[TensorType]) -> Result<TensorType> + Send + Sync + 'static) -> Self {
         self.output = Arc::new(rule);
         self
     }
 
-    /// The value of an `override` constant. Booleans are 0 and 1.
+    /// Sets the value of an `override` constant. Booleans are 0 and 1.
     pub fn constant(mut self, name: &str, value: f64) -> Self {
         self.constants.insert(name.to_string(), value);
         self
     }
 
-    /// Values of `override` constants that follow from the inputs. The kernel is compiled once for each set of values: what changes often is
-    /// better given as [`params`](Self::params).
+    /// Sets the rule for `override` constants that depend on the inputs. The kernel is compiled once for each set of
+    /// values: pass values that change often as [`params`](Self::params).
     pub fn constants(mut self, rule: impl Fn(&[TensorType]) -> Vec<(String, f64)> + Send + Sync + 'static) -> Self {
         self.constants_rule = Some(Arc::new(rule));
         self
     }
 
-    /// The words of the kernel's `var<uniform>`, which follow from the inputs and the output: lengths and strides, and the bits of floats
-    /// (`f32::to_bits`).
+    /// Sets the words of the kernel's `var<uniform>` as a function of inputs and output: lengths, strides, and the
+    /// bits of floats (`f32::to_bits`).
     pub fn params(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Vec<u32> + Send + Sync + 'static) -> Self {
         self.params = Some(Arc::new(rule));
         self
     }
 
-    /// The grid, which follows from the inputs and the output. Default: an invocation for each element of the output.
+    /// Sets the grid as a function of inputs and output. The default is one invocation per output element.
     pub fn grid(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Grid + Send + Sync + 'static) -> Self {
         self.grid = Arc::new(rule);
         self
     }
 
-    /// Sets the output to zeros before the kernel runs, for kernels that add to it. Otherwise it begins with whatever is there.
+    /// Sets the output to zeros before the kernel runs, for kernels that add to it. Otherwise its initial contents
+    /// are unspecified.
     pub fn zeroes_output(mut self) -> Self {
         self.zeroes_output = true;
         self
     }
 
-    /// The gradient of each input, computed from the inputs, the output and the gradient of the output, by tensor ops or by other ops of
-    /// this kind; `None` for an input that has none. Without this, `backward` refuses the op.
+    /// Sets the gradient rule: the gradient of each input, computed from the inputs, the output and the gradient of
+    /// the output, with tensor ops or other WGSL ops; `None` for an input without a gradient. Without a rule,
+    /// `backward` returns an error.
     pub fn gradient(
         mut self,
         rule: impl Fn(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
@@ -143,19 +146,20 @@ impl WgslOp {
         self
     }
 
-    /// How far results of two devices may be apart for [`Tensor::eval_checked`], as a share of the largest element of the inputs, or of 1
-    /// where that is larger. Default: 1e-6.
+    /// Sets the tolerance of [`Tensor::eval_checked`], relative to the largest element of the inputs, or to 1 if that
+    /// is larger. The default is 1e-6.
     pub fn tolerance(mut self, share: f64) -> Self {
         self.tolerance = share;
         self
     }
 
-    /// Applies the op to tensors of one device. The kernel is compiled here, or found in the kernel cache; it runs when elements are needed.
+    /// Applies the op to tensors of one device. The kernel is compiled or loaded from the kernel cache here; it runs
+    /// when elements are needed.
     ///
     /// # Errors
-    /// `InvalidArgument` where the devices differ, or where the inputs are not what the kernel's bindings take (their number, dtypes,
-    /// the size of the uniform); `CompileFailed` with line and column where the source is at fault; `Unsupported` where the device cannot
-    /// run it; what the rule for the output returns.
+    /// Returns `InvalidArgument` if the devices differ, or if the inputs do not match the kernel's bindings (their
+    /// number, dtypes, the size of the uniform), `CompileFailed` with line and column if the source has an error,
+    /// `Unsupported` if the device cannot run it, and the errors of the output rule.
     pub fn call(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let in_context = |error: Error| error.context(format!("{} of {}", self.name, names(inputs)));
         let Some(first) = inputs.first() else {
@@ -171,7 +175,7 @@ impl WgslOp {
         Ok(tensor)
     }
 
-    /// The op for inputs of these types.
+    /// Specializes the op for inputs of these types.
     fn specialise(&self, device: &Device, inputs: &[TensorType]) -> Result<Specialised> {
         let output = (self.output)(inputs)?;
         let output = TensorType { shape: output.shape.checked()?, ..output };
@@ -214,7 +218,7 @@ impl fmt::Debug for WgslOp {
     }
 }
 
-/// What each binding of a kernel is given; an error where the kernel does not take these inputs.
+/// Assigns inputs and output to the bindings of a kernel; returns an error if they do not match.
 fn bindings(
     kernel: &Kernel,
     inputs: &[TensorType],
@@ -253,7 +257,7 @@ fn bindings(
         {
             return refuse(&format!("elements of {scalar}"), format!("a tensor of {}", ty.dtype));
         }
-        // Devices bind whole words, and nothing that is empty.
+        // Devices bind whole words and cannot bind empty buffers.
         let bytes = ty.map(|ty| match ty.bytes().next_multiple_of(4) {
             0 => binding.min_bytes.max(4),
             bytes => bytes,
@@ -281,19 +285,19 @@ fn bindings(
     )))
 }
 
-/// Whether a kernel can see the elements of a dtype as such scalars.
+/// Returns whether a kernel can read the elements of a dtype as this scalar type.
 fn fits(dtype: DType, scalar: Scalar) -> bool {
     match dtype {
         DType::F32 => scalar == Scalar::F32,
         DType::F16 => matches!(scalar, Scalar::F16 | Scalar::U32),
         DType::I32 => scalar == Scalar::I32,
         DType::U32 | DType::BF16 | DType::I8 | DType::U8 | DType::Bool => scalar == Scalar::U32,
-        // They are refused before.
+        // Rejected earlier.
         DType::I64 | DType::F64 => false,
     }
 }
 
-/// A [`WgslOp`] for inputs of known types: data only, so that its attributes say everything about it.
+/// A [`WgslOp`] specialized for input types: plain data, so that its attributes identify it completely.
 #[derive(Debug)]
 struct Specialised {
     name: Arc<str>,
@@ -331,7 +335,7 @@ impl KernelOp for Specialised {
         self.tolerance * largest.iter().fold(1.0, |most: f64, &largest| most.max(largest))
     }
 
-    /// Unknown: only the author of the kernel could say.
+    /// The cost of a user's kernel is unknown.
     fn flops(&self, _: &[TensorType]) -> u64 {
         0
     }

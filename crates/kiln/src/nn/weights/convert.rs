@@ -1,4 +1,4 @@
-//! Stored bytes as elements of a dtype.
+//! Converts stored bytes to elements of a dtype.
 
 use super::source::{Entry, Source};
 use crate::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
@@ -6,23 +6,24 @@ use bytemuck::{Pod, Zeroable};
 use kiln_ir::{odd, with_element};
 use safetensors::tensor::Dtype;
 
-/// Bytes that are converted at a time: they stay in a cache.
+/// Number of bytes converted at a time, chosen to stay in cache.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// A stored number. Each stored dtype makes one kind, so that the loops have no branch for it.
+/// A stored number. Each stored dtype produces one variant, so the inner loops have no branch on it.
 #[derive(Clone, Copy, Debug)]
 enum Number {
     Float(f64),
     Integer(i128),
 }
 
-/// Elements that numbers become.
+/// Element types that numbers convert to.
 trait Target: Element {
-    /// The element next to the number, and whether it may stand for it. Without a branch, loops over it become vector instructions.
+    /// Returns the nearest element, and whether the conversion is allowed. It is branch-free, so that loops over it
+    /// vectorize.
     fn of(number: Number) -> (Self, bool);
 }
 
-/// Reads a tensor to a device, in the dtype that it has or in another one.
+/// Reads a tensor to a device, in its stored dtype or converted to another.
 pub(super) fn read(
     name: &str,
     entry: &Entry,
@@ -41,7 +42,7 @@ pub(super) fn read(
     with_element!(dtype, T => made::<T>(name, entry, source, device))
 }
 
-/// The dtype of Kiln with the same elements.
+/// Returns the Kiln dtype with the same elements.
 fn same(stored: Dtype) -> Option<DType> {
     match stored {
         Dtype::F16 => Some(DType::F16),
@@ -142,7 +143,8 @@ impl Work<'_> {
     }
 }
 
-/// Room for the elements. The bytes that they are made of are in the file, so a header cannot ask for more than a few times its size.
+/// Reserves memory for the elements. The source bytes are in the file, so a header cannot request more than a few
+/// times the file size.
 fn reserved<T>(entry: &Entry) -> Result<Vec<T>> {
     let (mut elements, count) = (Vec::new(), entry.shape.iter().product());
     elements.try_reserve_exact(count).map_err(|error| {
@@ -151,7 +153,7 @@ fn reserved<T>(entry: &Entry) -> Result<Vec<T>> {
     Ok(elements)
 }
 
-/// Four bits of exponent, three of fraction, no infinity.
+/// Decodes FP8 E4M3: 4 exponent bits, 3 mantissa bits, no infinity.
 fn e4m3(bits: u8) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
     let size = match (exponent, bits & 7) {
@@ -190,8 +192,8 @@ macro_rules! integers {
             fn of(number: Number) -> (Self, bool) {
                 match number {
                     Number::Integer(integer) => (integer as Self, Self::try_from(integer).is_ok()),
-                    // Saturates: an integer beyond the dtype becomes its largest, which is another number.
-                    // The largest `i64` is not a float: the next one above is what it would be compared with.
+                    // The cast saturates, so out-of-range values fail the comparison, except 2^63, which
+                    // `i64::MAX as f64` rounds to. The second test excludes it.
                     Number::Float(x) => (x as Self, (x as Self) as f64 == x && x < Self::MAX as f64 + 1.0),
                 }
             }
@@ -201,7 +203,7 @@ macro_rules! integers {
 
 integers!(i8, i32, i64, u8, u32);
 
-/// Only 0 and 1 are truth values.
+/// Only 0 and 1 convert to booleans.
 impl Target for bool {
     fn of(number: Number) -> (Self, bool) {
         match number {

@@ -1,4 +1,4 @@
-//! The index of a checkpoint in several files: which tensor is in which.
+//! The index of a sharded checkpoint: maps each tensor to its file.
 
 use super::corrupt;
 use super::source::{Entry, Source};
@@ -7,19 +7,19 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// Bytes of an index at most, as of a header.
+/// Maximum size of an index, the same as of a header.
 const MAX_INDEX_BYTES: u64 = 100_000_000;
 const FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 pub(super) struct Index {
-    /// The files, each once.
+    /// The shard files, without duplicates.
     pub(super) shards: Vec<PathBuf>,
     /// The file of each tensor.
     tensors: BTreeMap<String, PathBuf>,
 }
 
-/// Finds the file or the index of a folder.
+/// Finds the file or the index in a directory.
 pub(super) fn in_folder(folder: &Path) -> Result<PathBuf> {
     [FILE, INDEX].map(|name| folder.join(name)).into_iter().find(|path| path.is_file()).ok_or_else(|| {
         let message = format!("{}: expected {FILE} or {INDEX} in the folder, found neither", folder.display());
@@ -30,7 +30,7 @@ pub(super) fn in_folder(folder: &Path) -> Result<PathBuf> {
 /// Reads an index.
 ///
 /// # Errors
-/// `Io`; `Corrupt` where it is not one, or names files outside of its folder.
+/// Returns `Io` if the file cannot be read, and `Corrupt` if it is not an index or names files outside its directory.
 pub(super) fn read(path: &Path) -> Result<Index> {
     let name = path.display().to_string();
     let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{name}: cannot be read: {error}"));
@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Result<Index> {
     let mut tensors = BTreeMap::new();
     for (tensor, shard) in map {
         let shard = shard.as_str().ok_or_else(|| wrong(&format!("{shard} as the file of {tensor}")))?;
-        // An index from somewhere else must not open other files of the machine.
+        // An untrusted index must not open files outside its directory.
         let mut parts = Path::new(shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             return Err(wrong(&format!("`{shard}` as the file of {tensor}, which is no plain file name")));
@@ -59,10 +59,10 @@ pub(super) fn read(path: &Path) -> Result<Index> {
 }
 
 impl Index {
-    /// Compares the index with what its files hold.
+    /// Checks the index against the contents of its files.
     ///
     /// # Errors
-    /// `Corrupt` with the names of all tensors that are not where the index says.
+    /// Returns `Corrupt` with the names of all tensors that are missing from the shard the index gives for them.
     pub(super) fn check(&self, entries: &BTreeMap<String, Entry>, sources: &[Source], path: &Path) -> Result<()> {
         let is_there = |name: &str, shard: &Path| {
             entries.get(name).is_some_and(|entry| sources[entry.source].name == shard.display().to_string())

@@ -1,4 +1,4 @@
-//! Named tensors in files of the format safetensors, which most libraries read and write.
+//! Named tensors in safetensors files, which most libraries read and write.
 
 mod convert;
 mod index;
@@ -17,21 +17,22 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Missing tensors that get a list of names that are like theirs: each list is a search over all names.
+/// Maximum number of missing tensors that get a list of similar names: each list is a search over all names.
 const MAX_NEAR_LISTS: usize = 20;
 
 type Rename = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// Tensors of one or several files, read when they are asked for.
+/// The tensors of one or more safetensors files, read on demand.
 ///
-/// Files are mapped into memory: opening them reads their headers only, and a tensor that is never read costs nothing, whatever its
-/// dtype. Clones, [`prefix`](Self::prefix), [`rename`](Self::rename) and [`to_dtype`](Self::to_dtype) share the files. A file must not become
-/// shorter while it is mapped: on Unix the system ends a process that reads beyond the end. Replace files by renaming, as [`save`] does.
+/// Files are memory-mapped: opening them reads only their headers, and a tensor that is never read costs nothing,
+/// whatever its dtype. Clones, [`prefix`](Self::prefix), [`rename`](Self::rename) and [`to_dtype`](Self::to_dtype)
+/// share the files. A file must not be truncated while it is mapped: on Unix, reading past the end kills the process.
+/// Replace files by renaming, as [`save`] does.
 ///
 /// # Conversion
-/// Without [`to_dtype`](Self::to_dtype) a tensor has the dtype that it is stored in. With it, floats are rounded to nearest. Every other conversion keeps
-/// the value: an integer that the dtype cannot hold exactly, a fraction that is to become an integer, and a finite number that would
-/// become infinite are errors that name the tensor and the value.
+/// Without [`to_dtype`](Self::to_dtype) a tensor keeps its stored dtype. With it, floats are rounded to nearest. All
+/// other conversions are exact: an integer that the dtype cannot hold, a fraction converted to an integer, and a
+/// finite number that would overflow to infinity are errors that name the tensor and the value.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -67,14 +68,14 @@ pub struct Weights {
     files: Arc<Files>,
     device: Device,
     dtype: Option<DType>,
-    /// Empty, or names of layers with a dot after each.
+    /// Empty, or layer names, each followed by a dot.
     prefix: String,
     rename: Option<Rename>,
 }
 
-/// What clones share.
+/// State shared by clones.
 struct Files {
-    /// For messages.
+    /// Used in error messages.
     name: String,
     sources: Vec<Source>,
     entries: BTreeMap<String, Entry>,
@@ -83,11 +84,12 @@ struct Files {
 }
 
 impl Weights {
-    /// Opens a file, the shards of an index (`model.safetensors.index.json`), or a folder with one of both. Tensors go to `device`.
+    /// Opens a file, the shards of an index (`model.safetensors.index.json`), or a directory with either. Tensors are
+    /// read to `device`.
     ///
     /// # Errors
-    /// `Io` where a file cannot be read; `Corrupt` where one is not of this format, is cut off, has offsets that overlap or leave the file, or
-    /// where an index names tensors that are not in their shards.
+    /// Returns `Io` if a file cannot be read, and `Corrupt` if a file has another format, is truncated, has offsets
+    /// that overlap or exceed the file, or if an index names tensors that are missing from their shards.
     #[doc(alias = "from_mmaped_safetensors")]
     #[doc(alias = "load_file")]
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
@@ -102,20 +104,20 @@ impl Weights {
         Self::open(found.display().to_string(), &[found], device)
     }
 
-    /// Opens several files as one, without an index.
+    /// Opens several files as one set, without an index.
     ///
     /// # Errors
-    /// As [`load`](Self::load); `Corrupt` where two files have a tensor of the same name.
+    /// Same as [`load`](Self::load), and `Corrupt` if two files have a tensor with the same name.
     pub fn load_all<P: AsRef<Path>>(paths: &[P], device: &Device) -> Result<Self> {
         let paths: Vec<_> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
         let name = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         Self::open(name, &paths, device)
     }
 
-    /// Takes the bytes of a file, for example those of `include_bytes!`.
+    /// Reads a file from memory, for example from `include_bytes!`.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Same as [`load`](Self::load).
     #[doc(alias = "from_buffered_safetensors")]
     pub fn from_bytes(bytes: Vec<u8>, device: &Device) -> Result<Self> {
         let name = "bytes".to_string();
@@ -146,15 +148,15 @@ impl Weights {
         Ok(Self { files, device: device.clone(), dtype: None, prefix: String::new(), rename: None })
     }
 
-    /// Returns the tensors under a name: `weights.prefix("encoder").get(3, "bias")` is `encoder.bias`.
+    /// Returns the tensors below a prefix: `weights.prefix("encoder").get(3, "bias")` reads `encoder.bias`.
     #[doc(alias = "pp")]
     #[doc(alias = "push_prefix")]
     pub fn prefix(&self, name: impl fmt::Display) -> Self {
         Self { prefix: format!("{}{name}.", self.prefix), ..self.clone() }
     }
 
-    /// Returns the tensors under other names: `rename` is given the name that is asked for, with its prefix, and returns the one in the file.
-    /// With several, the last added is called first.
+    /// Returns the tensors under other names: `rename` maps the requested name, with its prefix, to the name in the
+    /// file. With several renames, the last added is called first.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -175,7 +177,7 @@ impl Weights {
         Self { rename: Some(renamed), ..self.clone() }
     }
 
-    /// Returns the tensors in a dtype: [`get`](Self::get) and [`tensor`](Self::tensor) convert what is stored otherwise.
+    /// Returns the tensors in a dtype: [`get`](Self::get) and [`tensor`](Self::tensor) convert from the stored dtype.
     #[doc(alias = "set_dtype")]
     pub fn to_dtype(&self, dtype: DType) -> Self {
         Self { dtype: Some(dtype), ..self.clone() }
@@ -190,7 +192,7 @@ impl Weights {
     /// Reads a tensor that must have this shape.
     ///
     /// # Errors
-    /// As [`tensor`](Self::tensor); `ShapeMismatch` where it has another shape.
+    /// Same as [`tensor`](Self::tensor), and `ShapeMismatch` if the tensor has another shape.
     pub fn get(&self, shape: impl Into<Shape>, name: &str) -> Result<Tensor> {
         let (wanted, name) = (shape.into(), self.stored_name(name));
         let entry = self.entry(&name, Some(&wanted))?;
@@ -204,52 +206,54 @@ impl Weights {
     /// Reads a tensor of any shape.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none of this name, with names that are like it, or where a value does not fit the dtype;
-    /// `Unsupported` where Kiln has no dtype like the stored one, and none was asked for; `OutOfMemory` and the device's faults.
+    /// Returns `InvalidArgument` if no tensor has this name, with similar names, or if a value does not fit the
+    /// dtype, `Unsupported` if Kiln has no dtype for the stored one and no other was requested, `OutOfMemory`, and
+    /// device errors.
     #[doc(alias = "get_unchecked")]
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let name = self.stored_name(name);
         self.read(&name, self.entry(&name, None)?, self.dtype)
     }
 
-    /// Returns whether there is a tensor of this name.
+    /// Returns whether a tensor with this name exists.
     #[doc(alias = "contains_tensor")]
     pub fn contains(&self, name: &str) -> bool {
         self.files.entries.contains_key(&self.stored_name(name))
     }
 
-    /// Returns the shape of a tensor, without reading it.
+    /// Returns the shape of a tensor without reading it.
     pub fn shape(&self, name: &str) -> Option<Shape> {
         self.files.entries.get(&self.stored_name(name)).map(|entry| Shape::new(&entry.shape))
     }
 
-    /// Returns the name of the dtype that a tensor is stored in, such as `bf16` or `i64`, without reading it.
+    /// Returns the name of the stored dtype of a tensor, such as `bf16` or `i64`, without reading the tensor.
     pub fn stored_dtype(&self, name: &str) -> Option<String> {
         self.files.entries.get(&self.stored_name(name)).map(Entry::dtype_name)
     }
 
-    /// Returns the names of all tensors, as they are in the files and in order, without regard to a prefix.
+    /// Returns the names of all tensors in the files, sorted, ignoring the prefix.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.entries.keys().map(String::as_str)
     }
 
-    /// Returns the names of the tensors that nobody has read so far, through this value or its clones.
+    /// Returns the names of the tensors that have not been read through this value or its clones.
     pub fn unused(&self) -> Vec<String> {
         let read = self.files.read.lock();
         self.names().filter(|name| !read.contains(*name)).map(str::to_string).collect()
     }
 
-    /// Returns the metadata of the files: text by name.
+    /// Returns the metadata of the files.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.files.metadata
     }
 
-    /// Sets the parameters and statistics of a module to the tensors of their names, converted to the dtypes of the parameters, on their devices.
-    /// Tensors that the module has no use for are left alone; see [`unused`](Self::unused).
+    /// Sets the parameters and statistics of a module from the tensors with their names, converted to the dtypes of
+    /// the parameters, on their devices. Tensors that the module does not use are ignored; see
+    /// [`unused`](Self::unused).
     ///
     /// # Errors
-    /// `InvalidArgument` where tensors are missing or have another shape: all of them are named, and nothing has changed. As
-    /// [`tensor`](Self::tensor) where a value does not fit the dtype of its parameter.
+    /// Returns `InvalidArgument` with all names if tensors are missing or have the wrong shape; nothing is changed
+    /// then. Same as [`tensor`](Self::tensor) if a value does not fit the dtype of its parameter.
     #[doc(alias = "load_state_dict")]
     pub fn load_into(&self, module: &dyn Module) -> Result<()> {
         let (mut all, mut faults, mut lists) = (Vec::new(), Vec::new(), 0);
@@ -270,7 +274,7 @@ impl Weights {
         if !faults.is_empty() {
             return Err(self.wrong(&format!("does not fit the module: {}", faults.join("; "))));
         }
-        // One after the other: a second copy of all parameters may not fit the device.
+        // One at a time: a second copy of all parameters may not fit on the device.
         for (parameter, name, entry) in all {
             let own = parameter.get();
             let tensor = self.to_device(own.device()).read(&name, entry, Some(own.dtype()))?;
@@ -298,7 +302,7 @@ impl Weights {
         Ok(tensor)
     }
 
-    /// Names like this one, as the end of a message.
+    /// Returns similar names, as the end of an error message.
     fn near(&self, name: &str, shape: Option<&Shape>) -> String {
         let all = self.files.entries.iter().map(|(name, entry)| (name.as_str(), &entry.shape[..]));
         let near = near::near(name, shape.map(|shape| &shape[..]), all);
@@ -318,10 +322,10 @@ impl fmt::Debug for Weights {
     }
 }
 
-/// Sets the parameters and statistics of a module to the tensors of a file, and returns the names of the tensors that the module has no use for.
+/// Sets the parameters and statistics of a module from a file, and returns the names of unused tensors.
 ///
 /// # Errors
-/// As [`Weights::load`] and [`Weights::load_into`].
+/// Same as [`Weights::load`] and [`Weights::load_into`].
 pub fn load(module: &dyn Module, path: impl AsRef<Path>) -> Result<Vec<String>> {
     // A module without parameters needs no file.
     let Some((_, first)) = module.parameters().into_iter().next() else { return Ok(Vec::new()) };

@@ -1,11 +1,12 @@
-//! Names that were probably meant.
+//! Similar names for error messages.
 
-/// Names in a message at most.
+/// Maximum number of names in a message.
 const MAX_NAMES: usize = 3;
-/// Longer names are not compared letter by letter.
+/// Maximum length of names that are compared by edit distance.
 const MAX_COMPARED_BYTES: usize = 200;
 
-/// Lists names like this one: with other layers around it, or with few letters changed. Those of the same shape come first.
+/// Lists similar names: with other layer prefixes, or with a small edit distance. Names with the same shape come
+/// first.
 pub(super) fn near<'a>(
     name: &str,
     shape: Option<&[usize]>,
@@ -21,7 +22,7 @@ pub(super) fn near<'a>(
     found.into_iter().take(MAX_NAMES).map(|(_, _, name)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// Smaller is more alike.
+/// Returns a dissimilarity score; smaller is more similar.
 fn likeness(name: &str, other: &str) -> Option<usize> {
     let is_inside = |short: &str, long: &str| long.strip_suffix(short).is_some_and(|front| front.ends_with('.'));
     if is_inside(name, other) || is_inside(other, name) {
@@ -34,7 +35,7 @@ fn likeness(name: &str, other: &str) -> Option<usize> {
     Some(distance(name.as_bytes(), other.as_bytes())).filter(|distance| *distance <= limit)
 }
 
-/// Letters put in, left out or replaced.
+/// Computes the Levenshtein distance.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

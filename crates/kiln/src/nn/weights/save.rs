@@ -1,4 +1,4 @@
-//! Tensors to a file.
+//! Writes tensors to safetensors files.
 
 use crate::nn::Module;
 use crate::{DType, Error, ErrorKind, Result, Tensor};
@@ -13,16 +13,18 @@ use std::path::Path;
 /// Writes the parameters and statistics of a module to a file.
 ///
 /// # Errors
-/// As [`save_tensors`].
+/// Same as [`save_tensors`].
 pub fn save(module: &dyn Module, path: impl AsRef<Path>) -> Result<()> {
     let own = module.parameters().into_iter().map(|(name, parameter)| (name, parameter.get().detach()));
     save_tensors(path, &own.collect::<Vec<_>>(), &BTreeMap::new())
 }
 
-/// Writes named tensors to a file, with metadata: text by name. A file that was there is replaced at once when the new one is whole.
+/// Writes named tensors and metadata to a file. An existing file is replaced atomically after the new one is
+/// complete.
 ///
 /// # Errors
-/// `Io` where the file cannot be written; `InvalidArgument` where two tensors have one name; as [`Tensor::eval`].
+/// Returns `Io` if the file cannot be written, `InvalidArgument` if two tensors have the same name, and the errors of
+/// [`Tensor::eval`].
 #[doc(alias = "save_file")]
 pub fn save_tensors(
     path: impl AsRef<Path>,

@@ -1,4 +1,4 @@
-//! One file: its bytes, and a header that agrees with them.
+//! One safetensors file: its bytes and its validated header.
 
 use super::corrupt;
 use crate::{Error, ErrorKind, Result, Shape};
@@ -9,20 +9,21 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
 
-/// Bytes of a header at most: the limit of the format.
+/// Maximum size of a header: the limit of the format.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
-/// Bytes of the number at the beginning, which is the length of the header.
+/// Size of the length field before the header.
 const PREAMBLE_BYTES: u64 = 8;
 
-/// A file, or what would be in one.
+/// A mapped file, or the contents of one in memory.
 pub(super) struct Source {
-    /// Its path, for messages.
+    /// The path, for error messages.
     pub(super) name: String,
     bytes: Bytes,
 }
 
 enum Bytes {
-    /// The memory is only ever copied from, through a pointer: another process may change it.
+    /// A memory map, which is only copied from through a raw pointer, never borrowed: another process may change the
+    /// file.
     Mapped {
         map: MmapRaw,
         file: File,
@@ -30,14 +31,14 @@ enum Bytes {
     Owned(Vec<u8>),
 }
 
-/// Where a tensor is, and what.
+/// Location, dtype and shape of a stored tensor.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The number of its file.
+    /// The index of its file.
     pub(super) source: usize,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    /// Bytes in the file. The header's check says that they are as many as dtype and shape need.
+    /// Byte range in the file. Header validation guarantees that its length matches dtype and shape.
     pub(super) range: Range<u64>,
 }
 
@@ -51,23 +52,23 @@ impl Entry {
         self.dtype.to_string().to_lowercase()
     }
 
-    /// As messages name it: `bf16 (2, 3)`.
+    /// Describes the tensor for error messages: `bf16 (2, 3)`.
     pub(super) fn describe(&self) -> String {
         format!("{} {}", self.dtype_name(), Shape::new(&self.shape))
     }
 }
 
 impl Source {
-    /// Maps a file.
+    /// Memory-maps a file.
     ///
     /// # Errors
-    /// `Io` where it cannot be read, or is not a file.
+    /// Returns `Io` if the path cannot be read or is not a file.
     pub(super) fn map(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let fault = |error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Io, format!("{}: cannot be read: {error}", path.display()))
         };
-        // Opening a pipe would wait for somebody to write.
+        // Opening a pipe would block until a writer appears.
         if !fs::metadata(path).map_err(|error| fault(&error))?.is_file() {
             return Err(fault(&"expected a file, found something else"));
         }
@@ -87,10 +88,10 @@ impl Source {
         }
     }
 
-    /// Reads the header, and checks it against the length of the file.
+    /// Reads the header and validates it against the file length.
     ///
     /// # Errors
-    /// `Corrupt` where it does not describe the file.
+    /// Returns `Corrupt` if the header does not match the file.
     pub(super) fn header(&self) -> Result<Header> {
         let wrong = |what: String| corrupt(&self.name, &format!("expected a file of safetensors, found {what}"));
         let mut length = [0; PREAMBLE_BYTES as usize];
@@ -104,7 +105,7 @@ impl Source {
         }
         let mut text = vec![0; length as usize];
         self.copy(PREAMBLE_BYTES, &mut text)?;
-        // Checks offsets, too: in order, without gaps, as many bytes as dtype and shape need.
+        // Parsing also validates offsets: in order, without gaps, and as many bytes as dtype and shape need.
         let header: Metadata = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         let (start, data) = (PREAMBLE_BYTES + length, rest - length);
         if header.data_len() as u64 != data {
@@ -123,10 +124,10 @@ impl Source {
         Ok(Header { entries, metadata: header.metadata().clone().unwrap_or_default().into_iter().collect() })
     }
 
-    /// Copies bytes of the file.
+    /// Copies a byte range of the file.
     ///
     /// # Errors
-    /// `Corrupt` where they are outside, or where the file has become shorter.
+    /// Returns `Corrupt` if the range is outside the file, or if the file was truncated.
     pub(super) fn copy(&self, at: u64, to: &mut [u8]) -> Result<()> {
         let end = at.checked_add(to.len() as u64).filter(|end| *end <= self.len());
         let end = end.ok_or_else(|| {
@@ -147,11 +148,12 @@ impl Source {
     }
 }
 
-/// Copies from a map; the range is inside of it.
+/// Copies from a map; the range must be in bounds.
 #[expect(unsafe_code, reason = "a slice of mapped memory would promise that no process changes the file")]
 fn copy_mapped(map: &MmapRaw, at: usize, to: &mut [u8]) {
     assert!(at.checked_add(to.len()).is_some_and(|end| end <= map.len()), "the caller checked the range");
-    // SAFETY: the range is inside of the map, which is readable and lives as long as the borrow; `to` is memory of this process, so both
-    // do not overlap. Where another process writes to the file, bytes are old or new: every value of a byte is valid.
+    // SAFETY: the range is inside the map, which is readable and outlives the borrow; `to` is memory owned by this
+    // process, so the two do not overlap. If another process writes to the file concurrently, each byte is old or
+    // new, and every byte value is valid.
     unsafe { std::ptr::copy_nonoverlapping(map.as_ptr().add(at), to.as_mut_ptr(), to.len()) };
 }

@@ -1,4 +1,4 @@
-//! From a result back to what it was computed from.
+//! The backward pass.
 
 use super::build;
 use super::mode;
@@ -12,7 +12,7 @@ use kiln_ir::graph::{Op, View};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How [`Tensor::backward_with`] works.
+/// Options of [`Tensor::backward_with`].
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -37,26 +37,26 @@ pub struct BackwardOptions {
 }
 
 impl BackwardOptions {
-    /// The gradient of the result is 1, and the graph is let go.
+    /// Creates the defaults: the gradient of the result is 1, and the graph is freed.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The gradient of the result, of its shape and dtype. A result of more than one element needs one.
+    /// Sets the gradient of the result, with its shape and dtype. Required if the result has more than one element.
     pub fn gradient(mut self, gradient: &Tensor) -> Self {
         self.gradient = Some(gradient.clone());
         self
     }
 
-    /// Keeps what the result was computed from, so that `backward` can be called once more.
+    /// Keeps the graph, so that `backward` can be called again.
     pub fn keep_graph(mut self) -> Self {
         self.keeps_graph = true;
         self
     }
 
-    /// Tracks the gradients, so that they have gradients too. Keeps the graph, and with it everything that was computed, until
-    /// [`set_grad`](Tensor::set_grad) takes the gradients away: they refer to the tensors that have them. [`grad`](crate::grad) of a function keeps
-    /// nothing behind.
+    /// Tracks the gradients, so that they can be differentiated too. Keeps the graph and all intermediates alive
+    /// until [`set_grad`](Tensor::set_grad) clears the gradients, because these refer to the tensors that hold them.
+    /// [`grad`](crate::grad) has no such cycle.
     pub fn create_graph(mut self) -> Self {
         (self.keeps_graph, self.creates_graph) = (true, true);
         self
@@ -64,10 +64,11 @@ impl BackwardOptions {
 }
 
 impl Tensor {
-    /// Computes the gradient of this tensor, which has one element, for each tensor of [`requires_grad`](Self::requires_grad) that it was computed
-    /// from, and adds it to what [`grad`](Self::grad) has. What it was computed from is let go.
+    /// Computes the gradients of this one-element tensor with respect to each tensor of
+    /// [`requires_grad`](Self::requires_grad) that it was computed from, and adds them to [`grad`](Self::grad). The
+    /// graph is freed.
     ///
-    /// Gradients are lazy like all tensors: they run when they are read, together with what they share.
+    /// Gradients are lazy like all tensors: they run when they are read, and share common subexpressions.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -80,13 +81,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the tensor is not tracked, has several elements, or was let go by an earlier call; `Unsupported` where an op
-    /// declares no gradient; the device's fault, where many ops wait and are run.
+    /// Returns `InvalidArgument` if the tensor is not tracked, has several elements, or its graph was freed by an
+    /// earlier call, `Unsupported` if an op has no gradient, and device errors if many ops are pending and a batch
+    /// runs.
     pub fn backward(&self) -> Result<()> {
         self.backward_with(BackwardOptions::new())
     }
 
-    /// As [`backward`](Self::backward), with options.
+    /// Same as [`backward`](Self::backward), with options.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -105,7 +107,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`backward`](Self::backward), and `ShapeMismatch` or `InvalidArgument` where the gradient is not like this tensor.
+    /// Same as [`backward`](Self::backward), and `ShapeMismatch` or `InvalidArgument` if the gradient does not match
+    /// this tensor.
     pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
         if !self.is_tracked() {
             let found = Name(self);
@@ -131,7 +134,7 @@ impl Tensor {
     }
 }
 
-/// The gradient of a result: what is given, or 1.
+/// Returns the gradient of the result: the given one, or 1.
 pub(super) fn seed(root: &Tensor, given: Option<Tensor>) -> Result<Tensor> {
     match given {
         Some(given) if given.shape() != root.shape() => {
@@ -154,27 +157,27 @@ pub(super) fn seed(root: &Tensor, given: Option<Tensor>) -> Result<Tensor> {
     }
 }
 
-/// Everything tracked that a tensor was computed from.
+/// All tracked tensors that a tensor was computed from.
 pub(super) struct Tape {
-    /// Inputs first; the tensor itself is the last one.
+    /// In topological order, inputs first; the last is the tensor itself.
     nodes: Vec<Tracked>,
     numbers: HashMap<*const TensorNode, usize>,
-    /// Where gradients end beside leaves.
+    /// Tensors other than leaves where gradients stop.
     ends: Vec<Tensor>,
 }
 
 struct Tracked {
     tensor: Tensor,
     source: Source,
-    /// Whether gradients end here: it is a leaf, or was asked for.
+    /// Whether gradients stop here: a leaf, or a requested tensor.
     is_end: bool,
 }
 
 impl Tape {
-    /// The records from `root` back to leaves and to `ends`.
+    /// Collects the records from `root` back to the leaves and to `ends`.
     pub(super) fn of(root: &Tensor, ends: Vec<Tensor>) -> Result<Self> {
         let mut tape = Self { nodes: Vec::new(), numbers: HashMap::new(), ends };
-        // A stack of its own: records may reach back further than the thread's stack is deep.
+        // An explicit stack: recursion over a long chain of records would overflow the thread's stack.
         let mut stack = vec![(root.clone(), false)];
         while let Some((tensor, has_inputs)) = stack.pop() {
             let key = Arc::as_ptr(&tensor.0);
@@ -199,20 +202,20 @@ impl Tape {
         Ok(tape)
     }
 
-    /// Whether gradients end at leaves that were not asked for.
+    /// Returns whether gradients also reach leaves that were not requested.
     pub(super) fn has_other_ends(&self) -> bool {
         let is_other = |tensor: &Tensor| !self.ends.iter().any(|end| end.is_same(tensor));
         self.nodes.iter().any(|node| node.is_end && is_other(&node.tensor))
     }
 
-    /// The gradients of the ends that `seed`, the gradient of the last tensor, reaches.
+    /// Computes the gradients of all reachable ends; `seed` is the gradient of the last tensor.
     pub(super) fn gradients(&self, seed: Tensor) -> Result<Vec<(Tensor, Tensor)>> {
         let mut gradients: Vec<Pending> = self.nodes.iter().map(|_| Pending::default()).collect();
-        // There is none where the tensor is not tracked.
+        // The tape is empty if the tensor is not tracked.
         if let Some(last) = gradients.last_mut() {
             last.add(seed)?;
         }
-        // Ends that functions reach which are called again need not be ends of this tape.
+        // Checkpointed functions may reach leaves that are not on this tape.
         let mut found: Vec<(Tensor, Tensor)> = Vec::new();
         for (number, node) in self.nodes.iter().enumerate().rev() {
             let Some(gradient) = std::mem::take(&mut gradients[number]).finish(&node.tensor)? else { continue };
@@ -226,7 +229,7 @@ impl Tape {
             match &node.source {
                 Source::Leaf | Source::Released => {}
                 Source::Device(from) => reach(from, gradient.to_device(from.device())?)?,
-                // It waits for the other slices of the same tensor.
+                // Deferred until the gradients of the other slices of the same tensor are known.
                 Source::Op(planned) if let Op::View(View::Slice { axis, start, step: 1 }) = planned.op => {
                     if let Some(&number) = self.numbers.get(&Arc::as_ptr(&planned.inputs[0].0)) {
                         gradients[number].add_slice(axis, start, gradient);
@@ -264,7 +267,7 @@ impl Tape {
         Ok(found)
     }
 
-    /// Lets go what the tensors were computed from.
+    /// Frees the graph.
     pub(super) fn release(self) {
         for node in &self.nodes {
             if let Some(record) = node.tensor.0.record.as_ref().filter(|_| !node.is_end) {
@@ -274,7 +277,7 @@ impl Tape {
     }
 }
 
-/// An error where a rule did not give one gradient for each input, like it.
+/// Checks that a rule returned one gradient per input, with matching types.
 fn check_all(inputs: &[Tensor], found: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
     let fits = |(input, gradient): (&Tensor, &Option<Tensor>)| {
         gradient.as_ref().is_none_or(|gradient| gradient.0.kind.is_like(&input.0.kind))
@@ -291,7 +294,7 @@ fn check_all(inputs: &[Tensor], found: Vec<Option<Tensor>>) -> Result<Vec<Option
     Err(invalid(message))
 }
 
-/// Adds a gradient to those of a tensor.
+/// Accumulates the gradient of a tensor.
 fn add_to(all: &mut Vec<(Tensor, Tensor)>, tensor: Tensor, gradient: Tensor) -> Result<()> {
     match all.iter_mut().find(|(found, _)| found.is_same(&tensor)) {
         Some((_, sum)) => *sum = sum.add(&gradient)?,
@@ -301,7 +304,7 @@ fn add_to(all: &mut Vec<(Tensor, Tensor)>, tensor: Tensor, gradient: Tensor) -> 
 }
 
 impl Source {
-    /// The tensors that gradients go to from here.
+    /// Returns the tensors that gradients flow to from here.
     fn inputs(&self) -> &[Tensor] {
         match self {
             Self::Leaf | Self::Released => &[],

@@ -1,4 +1,4 @@
-//! The expressions of gradients as tensors.
+//! Builds gradient expressions as tensors.
 
 use crate::tensor::Tensor;
 use crate::{DType, Error, Result, Shape};
@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Tensors by their numbers, and the first fault.
+/// Tensors by index, and the first error.
 struct Builder {
     values: RefCell<SmallVec<[Tensor; 16]>>,
     fault: Cell<Option<Error>>,
 }
 
-/// What an op makes of the gradient of its result, for each of its inputs.
+/// Computes the gradient of each input of an op from the gradient of its result.
 pub(super) fn gradients(
     op: &Op,
     inputs: &[Tensor],
@@ -40,7 +40,7 @@ impl Builder {
         self.values.borrow()[value].clone()
     }
 
-    /// Keeps a result. In the place of a fault, which is told at the end, stands the first value.
+    /// Stores a result and returns its index. An error is saved for the end, and index 0 stands in for its result.
     fn keep(&self, result: Result<Tensor>) -> usize {
         match result {
             Ok(tensor) => {
@@ -98,7 +98,7 @@ impl gradient::Builder for Builder {
     }
 }
 
-/// Zeros of a shape, with the elements of `x` along an axis at every `step`-th place from `start` on.
+/// Scatters `x` into zeros of a shape: along an axis, at every `step`-th position from `start` on.
 fn unslice(x: &Tensor, shape: &Shape, axis: usize, start: usize, step: isize) -> Result<Tensor> {
     let (count, whole) = (x.shape()[axis], shape[axis]);
     if count == 0 {
@@ -110,7 +110,7 @@ fn unslice(x: &Tensor, shape: &Shape, axis: usize, start: usize, step: isize) ->
     }
     let zeros = |length: usize| Tensor::splat("gradient", shape.with(axis, length), 0.0, x.dtype(), x.device());
     let step = step.unsigned_abs().max(1);
-    // Each element with the zeros behind it, the last one without.
+    // Interleave each element with `step - 1` zeros, except after the last.
     let x = if step > 1 && count > 1 {
         let one = x.unsqueeze(axis + 1)?;
         let gap = Tensor::splat("gradient", one.shape().with(axis + 1, step - 1), 0.0, x.dtype(), x.device())?;

@@ -1,4 +1,4 @@
-//! Gradients compared with differences.
+//! Gradient checks against finite differences.
 
 use super::backward::Tape;
 use super::mode;
@@ -7,7 +7,7 @@ use crate::tensor::check::{Name, invalid, unsupported};
 use crate::{DType, Result, Shape};
 use std::fmt;
 
-/// How [`check_gradients`] works.
+/// Options of [`check_gradients`].
 ///
 /// ```
 /// let options = kiln::autograd::GradientCheck::new().step(1e-3).relative(1e-2);
@@ -28,37 +28,38 @@ impl Default for GradientCheck {
 }
 
 impl GradientCheck {
-    /// Steps of 0.01, differences of 0.2 % and 0.0001, up to 64 elements of each input.
+    /// Creates the defaults: a step of 0.01, tolerances of 0.2 % relative and 0.0001 absolute, up to 64 elements of
+    /// each input.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How far an element is moved, relative to its size where that is above 1.
+    /// Sets the step, relative to the magnitude of the element if that is above 1.
     pub fn step(mut self, step: f64) -> Self {
         self.step = step;
         self
     }
 
-    /// How far a gradient may be from the difference, relative to the larger of both.
+    /// Sets the tolerance relative to the larger of gradient and difference quotient.
     pub fn relative(mut self, relative: f64) -> Self {
         self.relative = relative;
         self
     }
 
-    /// How far it may be beside that.
+    /// Sets the absolute tolerance, which is added to the relative one.
     pub fn absolute(mut self, absolute: f64) -> Self {
         self.absolute = absolute;
         self
     }
 
-    /// How many elements of each input are moved at most, spread evenly.
+    /// Sets the maximum number of elements checked per input, evenly spaced.
     pub fn most_elements(mut self, most: usize) -> Self {
         self.most_elements = most;
         self
     }
 }
 
-/// What [`check_gradients`] found, for each input. Its text is a line for each.
+/// The result of [`check_gradients`]. Its text has a line for each input.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -82,7 +83,7 @@ struct InputReport {
     shape: Shape,
     checked: usize,
     wrong: usize,
-    /// The element that is furthest off, as a share of what is allowed.
+    /// The element with the largest error relative to its tolerance.
     worst: Option<Element>,
 }
 
@@ -96,7 +97,7 @@ struct Element {
 }
 
 impl Element {
-    /// How far it is off, as a share of what is allowed. A NaN is further off than anything.
+    /// Returns the error as a fraction of the tolerance. NaN counts as infinite.
     fn share(&self) -> f64 {
         let off = (self.gradient - self.difference).abs() / self.allowed;
         if off.is_nan() { f64::INFINITY } else { off }
@@ -104,17 +105,17 @@ impl Element {
 }
 
 impl GradientReport {
-    /// Whether every gradient that was checked is as near to the difference as was asked for.
+    /// Returns whether all checked gradients are within tolerance.
     pub fn is_right(&self) -> bool {
         self.wrong() == 0
     }
 
-    /// How many elements are not.
+    /// Returns the number of elements out of tolerance.
     pub fn wrong(&self) -> usize {
         self.inputs.iter().map(|input| input.wrong).sum()
     }
 
-    /// How many elements were checked.
+    /// Returns the number of checked elements.
     pub fn checked(&self) -> usize {
         self.inputs.iter().map(|input| input.checked).sum()
     }
@@ -142,18 +143,19 @@ impl fmt::Display for GradientReport {
     }
 }
 
-/// The indices of an element that is counted row by row.
+/// Converts a row-major element number to indices.
 fn place(shape: &Shape, mut number: usize) -> Vec<usize> {
     let mut place: Vec<usize> = shape.iter().rev().map(|&length| (number % length, number /= length).0).collect();
     place.reverse();
     place
 }
 
-/// Compares the gradients of a function with differences: each element of each input is moved a little, forth and back, and what that changes is
-/// compared with what the gradient says.
+/// Compares the gradients of a function with finite differences: perturbs each element of each input in both
+/// directions.
 ///
-/// The inputs are `f32`. The result may have any shape: its elements are added up with weights, so that no two of them can stand in for each
-/// other. What `f32` loses in the differences is allowed for. Where the function has an edge nearer than twice the step, differences are wrong.
+/// The inputs are `f32`. The result may have any shape: it is reduced to a weighted sum, with distinct weights so
+/// that no two elements are interchangeable. The tolerance includes the rounding error of `f32` differences. The
+/// check is invalid if the function is not smooth within twice the step.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -169,8 +171,8 @@ fn place(shape: &Shape, mut number: usize) -> Vec<usize> {
 /// ```
 ///
 /// # Errors
-/// Those of the function and of [`Tensor::backward`]; `Unsupported` where an input or the result is not `f32`; `InvalidArgument` where the step
-/// or what is allowed is not positive.
+/// Returns the errors of the function and of [`Tensor::backward`], `Unsupported` if an input or the result is not
+/// `f32`, and `InvalidArgument` if the step or a tolerance is not positive.
 pub fn check_gradients(
     function: impl Fn(&[Tensor]) -> Result<Tensor>,
     inputs: &[&Tensor],
@@ -193,7 +195,7 @@ pub fn check_gradients(
     only_f32(&result)?;
     let weights = weights(result.elem_count());
     let seed = Tensor::from_slice(&weights, result.shape(), result.device())?;
-    // Not `backward`: what the function uses beside its inputs keeps the gradients that it has.
+    // Not `backward`: captured tensors keep their current gradients.
     let graph = Tape::of(&result, leaves.clone())?;
     let found = mode::tracking(false, || graph.gradients(seed))?;
     let differences = Differences { function, inputs, weights, step: options.step };
@@ -205,7 +207,7 @@ pub fn check_gradients(
     Ok(GradientReport { inputs: leaves.iter().enumerate().map(report).collect::<Result<_>>()? })
 }
 
-/// Numbers between a half and one and a half, of both signs, no two of them in a simple ratio.
+/// Returns weights of both signs with magnitudes from 0.5 to 1.5, no two in a simple ratio.
 fn weights(count: usize) -> Vec<f32> {
     let golden = 0.618_033_988_749_894_9;
     let weight = |number: usize| {
@@ -242,7 +244,8 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
         Ok(report)
     }
 
-    /// The slope along one element, from two steps forth and back, and what roundings may make of it.
+    /// Returns the derivative along one element, from two step sizes in both directions, and a bound on its rounding
+    /// error.
     fn at(&self, number: usize, elements: &[f32], at: usize) -> Result<(f64, f64)> {
         let step = self.step * f64::from(elements[at]).abs().max(1.0);
         let mut sums = [0.0; 2];
@@ -257,11 +260,12 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
                 }
             }
         }
-        // The error of a central difference grows with the square of the step: of two steps it cancels.
+        // Richardson extrapolation: the error of a central difference is quadratic in the step, and cancels between
+        // two step sizes.
         Ok(((8.0 * sums[0] - sums[1]) / (12.0 * step), 4.0 * noise / step))
     }
 
-    /// The result where an element is moved.
+    /// Returns the result with one element perturbed.
     fn moved(&self, number: usize, elements: &[f32], at: usize, by: f64) -> Result<Vec<f32>> {
         let mut elements = elements.to_vec();
         elements[at] = (f64::from(elements[at]) + by) as f32;

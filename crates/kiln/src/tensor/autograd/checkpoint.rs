@@ -1,4 +1,4 @@
-//! Functions that are called again instead of keeping what they computed.
+//! Gradient checkpointing.
 
 use super::backward::Tape;
 use super::mode;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 type Call = dyn Fn(&[Tensor]) -> Result<Tensor> + Send + Sync;
 
-/// A function and what it was called with.
+/// A function and its inputs.
 pub(super) struct Function {
     call: Box<Call>,
     inputs: Vec<Tensor>,
 }
 
-/// The result of a function, of which only the inputs are kept for gradients: `backward` calls it once more. That takes the time of another call,
-/// and saves the memory of everything that is computed on the way.
+/// Calls a function and keeps only its inputs for gradients: `backward` calls it again. This costs the time of a
+/// second call, and saves the memory of all intermediates.
 ///
-/// The function has to give the same result each time: one that calls layers in a [`Mode`](crate::nn::Mode) clones it in each call, so that both
-/// draw the same random numbers. Layers leave their statistics alone in the second call. Tensors of [`requires_grad`](Tensor::requires_grad) that it uses beside its inputs have
-/// their gradients too.
+/// The function must be deterministic: one that calls layers with a [`Mode`](crate::nn::Mode) clones it in each call,
+/// so that both calls draw the same random numbers. Layers do not update their statistics in the second call. Tensors
+/// of [`requires_grad`](Tensor::requires_grad) that it captures get their gradients too.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -37,7 +37,7 @@ pub(super) struct Function {
 /// ```
 ///
 /// # Errors
-/// Those of the function.
+/// Returns the errors of the function.
 pub fn checkpoint(
     function: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     inputs: &[&Tensor],
@@ -50,13 +50,13 @@ pub fn checkpoint(
     if !result.dtype().is_float() {
         return Ok(result);
     }
-    // Before anything is computed from it: what is on the way goes when it has run, not with the backward pass.
+    // Evaluate now, so that intermediates are freed right after they run, not after the backward pass.
     result.eval()?;
     let function = Function { call: Box::new(function), inputs };
     Ok(result.with_record(Some(Record::new(Source::Function(Arc::new(function))))))
 }
 
-/// Tensors with their gradients.
+/// Pairs of tensor and gradient.
 type Found = Vec<(Tensor, Tensor)>;
 
 impl Function {
@@ -68,7 +68,8 @@ impl Function {
         self.inputs
     }
 
-    /// Calls it again: the gradients of its inputs, and of leaves and `ends` that it uses beside them.
+    /// Calls the function again and returns the gradients of its inputs, and of the leaves and `ends` that it
+    /// captures.
     pub(super) fn gradients(&self, gradient: Tensor, ends: &[Tensor]) -> Result<(Found, Found)> {
         let keeps = mode::is_tracking();
         let again = |input: &Tensor| match input.0.record {

@@ -1,11 +1,12 @@
-//! Gradients of functions.
+//! Functional gradients.
 
 use super::backward::{Tape, seed};
 use super::mode;
 use crate::Result;
 use crate::tensor::Tensor;
 
-/// The gradient of a function that gives one element, for each of its parameters. It can be nested: the gradient of a gradient is one call more.
+/// Computes the gradients of a scalar function with respect to each parameter. Calls can be nested for higher-order
+/// gradients.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -22,12 +23,13 @@ use crate::tensor::Tensor;
 /// ```
 ///
 /// # Errors
-/// Those of the function and of [`Tensor::backward`]; `Unsupported` where a parameter is not of floats.
+/// Returns the errors of the function and of [`Tensor::backward`], and `Unsupported` if a parameter has no float
+/// dtype.
 pub fn grad(function: impl FnOnce(&[Tensor]) -> Result<Tensor>, parameters: &[&Tensor]) -> Result<Vec<Tensor>> {
     value_and_grad(function, parameters).map(|(_, gradients)| gradients)
 }
 
-/// As [`grad`], with the value of the function.
+/// Computes the gradients as [`grad`] does, and also returns the value of the function.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -42,12 +44,12 @@ pub fn grad(function: impl FnOnce(&[Tensor]) -> Result<Tensor>, parameters: &[&T
 /// ```
 ///
 /// # Errors
-/// As [`grad`].
+/// Same as [`grad`].
 pub fn value_and_grad(
     function: impl FnOnce(&[Tensor]) -> Result<Tensor>,
     parameters: &[&Tensor],
 ) -> Result<(Tensor, Vec<Tensor>)> {
-    // One that is tracked stays so behind its alias: what encloses this call reaches through.
+    // A tracked parameter stays tracked through its alias, so that an enclosing gradient reaches it.
     let own = |&parameter: &&Tensor| {
         if parameter.is_tracked() && mode::is_tracking() {
             Ok(parameter.passed_through())

@@ -1,9 +1,11 @@
-//! Gradients: which tensors are tracked, and how a result reaches back to what it was computed from.
+//! Reverse-mode automatic differentiation.
 //!
-//! A tensor of [`Tensor::requires_grad`] is tracked, and so is every float that is computed from a tracked one outside of [`no_grad`]: its node
-//! keeps a `record` of the op and its inputs. `backward` walks these records from a result back, and lets each op say, through `build`, what it
-//! makes of the gradient of its result. What it says are nodes of the same lazy graph, so gradients are fused, planned and run like all ops.
-//! `pending` collects what reaches a tensor, and joins the gradients of its slices. `checkpoint` keeps a function instead of what it computed; `check` compares gradients with differences.
+//! A tensor of [`Tensor::requires_grad`] is tracked, and so is every float tensor computed from a tracked one outside
+//! [`no_grad`]: its node keeps a `record` of the op and its inputs. `backward` walks these records in reverse, and
+//! `build` applies the gradient rule of each op. The results are nodes of the same lazy graph, so gradients are
+//! fused, planned and run like all ops. `pending` accumulates the gradients of a tensor, and joins those of its
+//! slices. `checkpoint` recomputes a function instead of storing its intermediates; `check` compares gradients with
+//! finite differences.
 
 mod backward;
 mod build;
@@ -28,8 +30,8 @@ use crate::Result;
 use record::Source;
 
 impl Tensor {
-    /// This tensor as one that gradients are computed for. It shares its elements; what is computed from it is tracked. Gradients end here: what a
-    /// tracked tensor was computed from has none of them.
+    /// Returns a tracked leaf tensor that shares the elements of this tensor. Tensors computed from it are tracked.
+    /// Gradients stop here: they do not flow to the tensors that this one was computed from.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -42,7 +44,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` for integers; as [`eval`](Self::eval), because the elements are computed.
+    /// Returns `Unsupported` for integer dtypes, and the errors of [`eval`](Self::eval), because the elements are
+    /// computed.
     pub fn requires_grad(&self) -> Result<Self> {
         if !self.dtype().is_float() {
             let found = Name(self);
@@ -54,7 +57,8 @@ impl Tensor {
         Ok(self.with_record(Some(Record::new(Source::Leaf))))
     }
 
-    /// Whether gradients reach this tensor: it is one of [`requires_grad`](Self::requires_grad), or was computed from one.
+    /// Returns whether gradients flow to this tensor: it comes from [`requires_grad`](Self::requires_grad), or was
+    /// computed from such a tensor.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -69,8 +73,8 @@ impl Tensor {
         self.0.record.is_some()
     }
 
-    /// The gradient that [`backward`](Self::backward) computed for this tensor: the sum, where it was called several times. `None` where nothing
-    /// was computed, and for tensors that are not of [`requires_grad`](Self::requires_grad).
+    /// Returns the gradient that [`backward`](Self::backward) accumulated for this tensor, summed over calls. `None`
+    /// if there is none, and for tensors that do not come from [`requires_grad`](Self::requires_grad).
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -88,7 +92,7 @@ impl Tensor {
         self.0.record.as_ref()?.gradient()
     }
 
-    /// Sets the gradient, or forgets it, so that the next [`backward`](Self::backward) begins anew.
+    /// Sets or clears the gradient. After clearing it, the next [`backward`](Self::backward) starts from zero.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -102,8 +106,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where this tensor is not of [`requires_grad`](Self::requires_grad), or where the gradient has another shape, dtype or
-    /// device.
+    /// Returns `InvalidArgument` if this tensor does not come from [`requires_grad`](Self::requires_grad), or if the
+    /// gradient has another shape, dtype or device.
     pub fn set_grad(&self, gradient: Option<Self>) -> Result<()> {
         let wrong = |what: &str| invalid(format!("set_grad expected {what}, found {}", Name(self)));
         let Some(record) = self.0.record.as_ref().filter(|record| record.is_leaf()) else {
@@ -118,7 +122,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// The same elements, not tracked: a constant for every gradient.
+    /// Returns an untracked tensor with the same elements: a constant for autograd.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

@@ -1,4 +1,4 @@
-//! Whether what is computed is tracked: a matter of the thread, for as long as a scope lasts.
+//! The tracking mode of a thread, for the duration of a scope.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -8,7 +8,7 @@ thread_local! {
     static IS_AGAIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls a function whose results are not tracked, on this thread.
+/// Calls a function without tracking its results, on this thread.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -23,19 +23,20 @@ pub fn no_grad<T>(function: impl FnOnce() -> T) -> T {
     tracking(false, function)
 }
 
-/// Calls a function whose results are tracked or not.
+/// Calls a function with tracking on or off.
 pub(super) fn tracking<T>(is_on: bool, function: impl FnOnce() -> T) -> T {
     let _scope = Scope { flag: &IS_ON, before: IS_ON.replace(is_on) };
     function()
 }
 
-/// Calls a function for the second time, to have its gradients: what it changes beside its result is changed already.
+/// Calls a checkpointed function for the second time, to compute its gradients. Its side effects, such as running
+/// statistics, must not be repeated.
 pub(super) fn again<T>(function: impl FnOnce() -> T) -> T {
     let _scope = Scope { flag: &IS_AGAIN, before: IS_AGAIN.replace(true) };
     tracking(true, function)
 }
 
-/// Whether a function is called for the second time.
+/// Returns whether a checkpointed function is running for the second time.
 pub(crate) fn is_again() -> bool {
     IS_AGAIN.get()
 }
@@ -44,7 +45,7 @@ pub(crate) fn is_tracking() -> bool {
     IS_ON.get()
 }
 
-/// Sets back what was before, also when the function panics.
+/// Restores the previous mode on drop, also on panic.
 struct Scope {
     flag: &'static LocalKey<Cell<bool>>,
     before: bool,

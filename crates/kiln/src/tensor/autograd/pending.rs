@@ -1,12 +1,13 @@
-//! The gradient of a tensor while it is collected from the ops that use the tensor.
+//! Accumulates the gradient of a tensor from the ops that use it.
 //!
-//! The gradient of a slice is the slice's gradient among zeros of the whole shape. Where a sequence is read slice by slice, one such tensor for each slice would make
-//! `backward` quadratic in the length of the sequence. So slices wait until all of them are there, and those that do not overlap are joined by one concatenation.
+//! The gradient of a slice is the slice's gradient padded with zeros to the full shape. For a sequence that is read
+//! slice by slice, one padded tensor per slice would make `backward` quadratic in the length of the sequence. Slices
+//! are therefore deferred until all are known, and those that do not overlap are joined by one concatenation.
 
 use crate::Result;
 use crate::tensor::Tensor;
 
-/// What reached a tensor so far.
+/// The gradients accumulated so far.
 #[derive(Default)]
 pub(super) struct Pending {
     /// The sum of the gradients of the whole tensor.
@@ -46,14 +47,14 @@ impl Pending {
         self.slices.push(SliceGradient { axis, start, gradient });
     }
 
-    /// Returns the gradient of the tensor; `None` where nothing reached it.
+    /// Returns the gradient of the tensor; `None` if there is none.
     pub(super) fn finish(mut self, tensor: &Tensor) -> Result<Option<Tensor>> {
         if self.slices.is_empty() {
             return Ok(self.whole);
         }
         let mut rest = merged(std::mem::take(&mut self.slices))?;
         while let Some(first) = rest.first() {
-            // One row of slices that do not overlap.
+            // A run of slices that do not overlap.
             let (axis, mut end) = (first.axis, 0);
             let (row, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|slice| {
                 let fits = slice.axis == axis && slice.start >= end;
@@ -71,10 +72,10 @@ impl Pending {
     }
 }
 
-/// Sorts slices by their places, adds up those of one place, and leaves out empty ones.
+/// Sorts slices by position, adds those at the same position, and drops empty ones.
 fn merged(mut slices: Vec<SliceGradient>) -> Result<Vec<SliceGradient>> {
     slices.retain(|slice| slice.length() > 0);
-    // Stable, so that sums do not depend on anything but the order of the ops.
+    // A stable sort keeps the order of summation deterministic.
     slices.sort_by_key(|slice| (slice.axis, slice.start, slice.end()));
     let mut merged: Vec<SliceGradient> = Vec::with_capacity(slices.len());
     for slice in slices {
@@ -88,7 +89,7 @@ fn merged(mut slices: Vec<SliceGradient>) -> Result<Vec<SliceGradient>> {
     Ok(merged)
 }
 
-/// Slices along one axis, in order and without overlaps, with zeros between them.
+/// Concatenates ordered, disjoint slices along one axis, with zeros between them.
 fn joined(row: &[SliceGradient], tensor: &Tensor) -> Result<Tensor> {
     let axis = row[0].axis;
     let zeros = |length: usize| {

@@ -1,4 +1,4 @@
-//! What a tracked tensor remembers of how it was computed.
+//! The autograd record of a tracked tensor.
 
 use super::checkpoint::Function;
 use super::mode;
@@ -9,31 +9,32 @@ use kiln_ir::graph::TensorType;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What an op makes of its inputs, its output and the gradient of its output: the gradient of each input that has one.
+/// A gradient rule: maps the inputs, the output and the gradient of the output to the gradient of each input, if it
+/// has one.
 pub(in crate::tensor) type GradientRule =
     dyn Fn(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync;
 
-/// Of a tracked tensor: where gradients go from here.
+/// The autograd record of a tracked tensor.
 pub(in crate::tensor) struct Record {
     source: Mutex<Source>,
-    /// What reached a leaf so far.
+    /// The gradient accumulated for a leaf.
     gradient: Mutex<Option<Tensor>>,
 }
 
-/// Where a tracked tensor comes from.
+/// The origin of a tracked tensor.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// From `requires_grad`: gradients end here.
+    /// From `requires_grad`: gradients stop here.
     Leaf,
     /// An op.
     Op(Arc<Planned>),
-    /// An op whose gradient is a function of tensors, with the name of the op.
+    /// An op with a user-defined gradient rule, and the name of the op.
     Rule(Arc<Planned>, Arc<str>, Arc<GradientRule>),
-    /// A tensor of another device.
+    /// A copy of a tensor on another device.
     Device(Tensor),
-    /// A function that is called again.
+    /// A checkpointed function.
     Function(Arc<Function>),
-    /// It was let go by `backward`.
+    /// Freed by `backward`.
     Released,
 }
 
@@ -42,18 +43,18 @@ impl Record {
         Box::new(Self { source: Mutex::new(source), gradient: Mutex::default() })
     }
 
-    /// The record of what an op gives of its inputs; `None` where it is not tracked.
+    /// Creates the record of an op's result; `None` if it is not tracked.
     pub(in crate::tensor) fn of(planned: &Arc<Planned>, ty: &TensorType) -> Option<Box<Self>> {
         let is_tracked = planned.inputs.iter().any(Tensor::is_tracked) && ty.dtype.is_float() && mode::is_tracking();
         is_tracked.then(|| Self::new(Source::Op(Arc::clone(planned))))
     }
 
-    /// The record of a copy on another device.
+    /// Creates the record of a copy on another device.
     pub(in crate::tensor) fn of_copy(from: &Tensor) -> Option<Box<Self>> {
         (from.is_tracked() && mode::is_tracking()).then(|| Self::new(Source::Device(from.clone())))
     }
 
-    /// Replaces the gradient that the op declares.
+    /// Replaces the gradient rule of the op.
     pub(in crate::tensor) fn set_rule(&self, name: &Arc<str>, rule: Arc<GradientRule>) {
         let mut source = self.source.lock();
         if let Source::Op(planned) = &*source {
@@ -69,15 +70,15 @@ impl Record {
         matches!(*self.source.lock(), Source::Leaf)
     }
 
-    /// Whether gradients may still need what this tensor was computed from.
+    /// Returns whether a backward pass may still need the inputs of this tensor.
     pub(in crate::tensor) fn is_wanted(&self) -> bool {
         !matches!(*self.source.lock(), Source::Leaf | Source::Released)
     }
 
-    /// Lets go what it was computed from.
+    /// Frees the inputs.
     pub(super) fn release(&self) {
         let before = std::mem::replace(&mut *self.source.lock(), Source::Released);
-        // After the lock: the last handles to tensors may go here.
+        // Dropped after the lock is released: this may drop the last handles to tensors.
         drop_all(before);
     }
 
@@ -85,7 +86,7 @@ impl Record {
         self.gradient.lock().clone()
     }
 
-    /// Adds to what reached the leaf so far, also where several threads do.
+    /// Adds to the gradient of the leaf; safe to call from several threads.
     pub(super) fn add_gradient(&self, gradient: Tensor) -> Result<()> {
         let mut own = self.gradient.lock();
         let sum = match &*own {
@@ -97,6 +98,7 @@ impl Record {
     }
 
     pub(super) fn set_gradient(&self, gradient: Option<Tensor>) {
+        // Dropped after the lock is released: this may drop the last handles to tensors.
         let before = std::mem::replace(&mut *self.gradient.lock(), gradient);
         drop(before);
     }
@@ -108,7 +110,8 @@ impl Drop for Record {
     }
 }
 
-/// Drops what a tensor was computed from, one node after the other: records may reach back further than the thread's stack is deep.
+/// Drops the inputs of a tensor iteratively: recursive drops of a long chain of records would overflow the thread's
+/// stack.
 fn drop_all(source: Source) {
     let mut rest = vec![source];
     while let Some(source) = rest.pop() {
@@ -121,7 +124,7 @@ fn drop_all(source: Source) {
             }
         };
         for Tensor(node) in inputs {
-            // The last handle: what its record has goes on the list, and then the node goes.
+            // This was the last handle: move the sources of its record to the list before the node is dropped.
             if let Some(TensorNode { record: Some(mut record), planned, .. }) = Arc::into_inner(node) {
                 rest.push(std::mem::replace(record.source.get_mut(), Source::Released));
                 rest.extend(planned.into_inner().map(Source::Op));

@@ -1,4 +1,4 @@
-//! From tensors to a graph: everything that has to run for them, once each, inputs first.
+//! Collects the pending graph of tensors in topological order.
 
 use crate::Tensor;
 use crate::tensor::node::{Planned, Storage};
@@ -9,24 +9,24 @@ use kiln_ir::plan::PlanKey;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What has to run, with the data that it runs on. The graph itself is made only where its plan is not known yet.
+/// A collected graph with its input data. The `OpGraph` is built only on a plan cache miss.
 #[derive(Default)]
 pub(super) struct Collected {
     /// The key of the graph's plan.
     pub(super) key: PlanKey,
     /// The nodes of the graph.
     nodes: Vec<Visited>,
-    /// The inputs of all nodes, one node after the other.
+    /// The inputs of all nodes, concatenated in node order.
     edges: Vec<NodeId>,
-    /// The nodes whose results are wanted.
+    /// Nodes whose results must be stored.
     pub(super) outputs: Vec<NodeId>,
-    /// The nodes whose results are welcome.
+    /// Nodes with outside handles, whose results are kept if the plan stores them anyway.
     pub(super) held: Vec<NodeId>,
-    /// How many of the tensors that were asked for are here: the first of the outputs.
+    /// The number of requested tensors in this graph: the leading outputs.
     pub(super) wanted: usize,
     pub(super) scalars: Vec<u32>,
     inputs: Vec<Input>,
-    /// Tensors whose inputs are being collected, each with how many of them are.
+    /// Tensors whose inputs are being collected, each with the number of inputs done.
     stack: Vec<(Tensor, Arc<Planned>, usize)>,
 }
 
@@ -35,48 +35,50 @@ struct Visited {
     tensor: Tensor,
     /// How it is computed; `None` for an input.
     planned: Option<Arc<Planned>>,
-    /// How many handles to the tensor this list and the nodes of the graph account for.
+    /// The number of handles to the tensor held by this list and by nodes of the graph.
     handles: usize,
 }
 
 /// The memory of an input.
 enum Input {
-    /// That of the tensor of a node, from its beginning on.
+    /// The memory of a node's tensor, from its start.
     Whole(NodeId),
-    /// A part of it.
+    /// A slice of that memory.
     Part(Buffer, Arc<Layout>),
 }
 
-/// Collects the graphs of a device, one at a time: in the place of a map from tensors to numbers, each node remembers its number in the last
-/// graph.
+/// Collects the graphs of a device, one at a time: instead of a map from tensors to indices, each node stores its
+/// index in the last graph.
 #[derive(Default)]
 pub(crate) struct Collector {
-    /// Graphs that were run, empty again: collecting into one takes no memory from the system.
+    /// Cleared graphs for reuse, so that collecting does not allocate.
     #[expect(clippy::vec_box, reason = "moving one costs more than the allocation that it had once")]
     spare: Mutex<Vec<Box<Collected>>>,
 }
 
-/// The most graphs that are kept for reuse, and the most nodes of each.
+/// Maximum number of graphs kept for reuse, and maximum nodes of each.
 const MAX_SPARE: usize = 8;
 const MAX_SPARE_NODES: usize = 2048;
 
 impl Collector {
-    /// Everything that `wanted`, tensors of the collector's device, depend on. From `limit` nodes on, the rest of them is left out.
+    /// Collects everything that `wanted`, tensors of the collector's device, depend on. Stops adding tensors once the
+    /// graph has `limit` nodes.
     pub(super) fn collect(&self, wanted: &[&Tensor], limit: usize) -> Box<Collected> {
         let mut spare = self.spare.lock();
         let mut collected = spare.pop().unwrap_or_default();
+        // The lock also guards the indices that `fill` writes to the nodes.
         collected.fill(wanted, limit);
         drop(spare);
         collected.key.finish(&collected.outputs, &collected.held);
         collected
     }
 
-    /// Takes back what [`collect`](Self::collect) gave.
+    /// Returns a graph from [`collect`](Self::collect) for reuse.
     pub(super) fn recycle(&self, mut collected: Box<Collected>) {
         if collected.nodes.len() > MAX_SPARE_NODES {
             return;
         }
-        // Before the lock: the last handles to tensors may go here.
+        // Cleared before locking: this may drop the last handles to tensors.
         collected.clear();
         let mut spare = self.spare.lock();
         if spare.len() < MAX_SPARE {
@@ -97,13 +99,13 @@ impl Collected {
         self.wanted = self.outputs.len();
         self.note_held();
         if self.wanted < wanted.len() {
-            // What the rest shares with these is computed once.
+            // Store shared nodes, so that the remaining tensors do not recompute them.
             self.outputs.append(&mut self.held);
         }
     }
 
-    /// The node of a tensor, behind those of everything that it depends on. The stack is not the thread's: a chain of ops may be longer than
-    /// that is deep.
+    /// Adds a tensor after everything that it depends on. Uses an explicit stack, because a long chain of ops would
+    /// overflow the thread's stack.
     fn visit(&mut self, tensor: &Tensor) -> NodeId {
         self.enter(tensor);
         while let Some((tensor, planned, mut found)) = self.stack.pop() {
@@ -125,7 +127,7 @@ impl Collected {
         self.nodes.len() - 1
     }
 
-    /// Makes a node of a tensor: at once where it is in memory, behind those of its inputs otherwise.
+    /// Adds a stored tensor at once, and schedules others after their inputs.
     fn enter(&mut self, tensor: &Tensor) {
         match tensor.0.planned() {
             Some(planned) => self.stack.push((tensor.clone(), planned, 0)),
@@ -133,7 +135,7 @@ impl Collected {
         }
     }
 
-    /// The node of a tensor that is in memory.
+    /// Adds a stored tensor as an input node.
     fn push_input(&mut self, tensor: Tensor) {
         let storage = tensor.0.storage().expect("what is not planned is stored");
         let ty = &tensor.0.kind.ty;
@@ -150,7 +152,7 @@ impl Collected {
         self.push(tensor, None);
     }
 
-    /// The node of a tensor whose inputs have theirs.
+    /// Adds a tensor whose inputs are already in the graph.
     fn push_planned(&mut self, tensor: Tensor, planned: Arc<Planned>) {
         let first = self.edges.len();
         for input in &planned.inputs {
@@ -170,18 +172,19 @@ impl Collected {
         self.nodes.push(Visited { tensor, planned, handles: 1 });
     }
 
-    /// The node of a tensor, if it has one: a number of an earlier graph leads to another tensor.
+    /// Returns the node of a tensor, if it is in this graph. An index left over from an earlier graph refers to
+    /// another tensor.
     fn number_of(&self, tensor: &Tensor) -> Option<NodeId> {
         let number = tensor.0.number();
         self.nodes.get(number).filter(|found| Arc::ptr_eq(&found.tensor.0, &tensor.0)).map(|_| number)
     }
 
-    /// Notes the nodes that somebody beside this graph has a handle to, or that gradients may need: they are kept if they are stored, and those
-    /// that were computed once already without being stored are stored this time. What kernels and reductions computed for
-    /// gradients is stored at once. Handles come and go while this counts, which costs a store too many or a
-    /// computation later.
+    /// Marks nodes that have handles outside this graph, or that gradients may need. They are kept if the plan stores
+    /// them; nodes already computed once without being stored are stored this time. Results of kernels and reductions
+    /// that gradients need are always stored. Other threads may change handle counts meanwhile, which costs at most
+    /// an extra store or a later recomputation.
     fn note_held(&mut self) {
-        // Outputs are stored whoever has a handle.
+        // Outputs are stored regardless of handles.
         self.outputs.iter().for_each(|&output| self.nodes[output].handles = usize::MAX);
         for (id, Visited { tensor, planned, handles }) in self.nodes.iter().enumerate() {
             let is_recorded =
@@ -196,7 +199,7 @@ impl Collected {
         }
     }
 
-    /// The graph of the nodes.
+    /// Builds the op graph.
     pub(super) fn graph(&self) -> OpGraph {
         let (mut edges, mut inputs) = (self.edges.iter().copied(), self.inputs.iter());
         let node = |Visited { tensor, planned, .. }: &Visited| {
@@ -210,7 +213,7 @@ impl Collected {
         OpGraph { nodes, outputs: self.outputs.clone(), held: self.held.clone() }
     }
 
-    /// How the elements of an input lie in its memory.
+    /// Returns the memory layout of an input.
     fn layout(&self, input: &Input) -> Arc<Layout> {
         Arc::clone(match input {
             Input::Part(_, layout) => layout,
@@ -218,12 +221,12 @@ impl Collected {
         })
     }
 
-    /// The tensor of a node.
+    /// Returns the tensor of a node.
     pub(super) fn tensor(&self, node: NodeId) -> &Tensor {
         &self.nodes[node].tensor
     }
 
-    /// The memory of the inputs, in order.
+    /// Returns the buffers of the inputs, in order.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         self.inputs.iter().map(|input| match input {
             Input::Part(buffer, _) => buffer,
@@ -235,7 +238,7 @@ impl Collected {
         self.tensor(input).0.storage().expect("inputs are stored")
     }
 
-    /// How many nodes have to run.
+    /// Returns the number of nodes to run.
     pub(super) fn pending(&self) -> usize {
         self.nodes.len() - self.inputs.len()
     }
@@ -253,8 +256,9 @@ impl Collected {
     }
 }
 
-/// The elements in a buffer that begins with them, as near as the device allows, where that is not the tensor's own: where a view begins is
-/// not part of a plan's key, so that a loop over the parts of a tensor is planned once.
+/// Returns the buffer sliced to start at the elements, as closely as the device's alignment allows, if that differs
+/// from the tensor's own. The start of a view is then not part of the plan key, so a loop over slices of a tensor is
+/// planned once.
 fn without_offset(storage: &Storage, tensor: &Tensor) -> Option<(Buffer, Layout)> {
     if storage.layout.offset() == 0 {
         return None;

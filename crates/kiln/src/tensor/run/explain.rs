@@ -1,4 +1,4 @@
-//! What would run for a tensor, and why so.
+//! Explains which kernels run for a tensor.
 
 use super::CachedPlan;
 use crate::{Result, Tensor};
@@ -6,7 +6,8 @@ use kiln_ir::plan::Plan;
 use std::fmt;
 use std::sync::Arc;
 
-/// What runs for a tensor: the kernels, what fused into each, what did not and why, bytes moved. Its text is for people.
+/// The kernels that run for a tensor, the ops fused into each, what did not fuse and why, and bytes moved. Its
+/// `Display` is for humans.
 #[derive(Clone)]
 pub struct TensorExplanation {
     cached: Option<Arc<CachedPlan>>,
@@ -16,44 +17,44 @@ pub struct TensorExplanation {
 }
 
 impl TensorExplanation {
-    /// How many kernels run; none where the elements are there already.
+    /// Returns the number of kernels; 0 if the tensor is already computed.
     pub fn kernels(&self) -> usize {
         self.plan().map_or(0, |plan| plan.steps.len())
     }
 
-    /// The name of each kernel, made of the ops in it.
+    /// Returns the name of each kernel, built from its ops.
     pub fn kernel_names(&self) -> impl Iterator<Item = &str> {
         self.plan().into_iter().flat_map(|plan| plan.steps.iter().map(|step| step.kernel.name.as_str()))
     }
 
-    /// Returns what did not fuse, and why: a sentence for each result that is stored. The text of the explanation has equal sentences once, with
-    /// their count.
+    /// Returns what did not fuse, and why: one sentence per stored result. The text of the explanation merges equal
+    /// sentences, with a count.
     pub fn notes(&self) -> &[String] {
         self.plan().map_or(&[], |plan| &plan.notes)
     }
 
-    /// Bytes that kernels read and write.
+    /// Returns the bytes that kernels read and write.
     pub fn bytes_moved(&self) -> u64 {
         self.plan().map_or(0, Plan::moved_bytes)
     }
 
-    /// The most bytes that intermediates and results take together.
+    /// Returns the peak memory of intermediates and results, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         self.plan().map_or(0, Plan::peak_bytes)
     }
 
-    /// Whether the same computation with the same shapes was planned before.
+    /// Returns whether the same computation with the same shapes was planned before.
     pub fn was_planned(&self) -> bool {
         self.was_planned
     }
 
-    /// The plan itself.
+    /// Returns the plan.
     pub fn plan(&self) -> Option<&Plan> {
         self.cached.as_ref().map(|cached| &**cached.plan())
     }
 
-    /// The name and the WGSL of each kernel that is compiled from WGSL. On the CPU device these are the ops without CPU code, unless it runs
-    /// [all plans as WGSL](crate::device::CpuOptions::plans_as_wgsl).
+    /// Returns the name and source of each kernel compiled from WGSL. On the CPU device these are the ops without CPU
+    /// code, unless it runs [all plans as WGSL](crate::device::CpuOptions::plans_as_wgsl).
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.cached.iter().flat_map(|cached| cached.compiled().sources())
     }
@@ -82,8 +83,9 @@ impl fmt::Display for TensorExplanation {
 }
 
 impl Tensor {
-    /// What [`eval`](Self::eval) runs: the kernels, what fused, what did not and why, bytes moved. Nothing runs, but the plan is made and kept,
-    /// and a GPU's kernels are compiled. Reading may add a kernel: to put a view's elements in order, or to widen them.
+    /// Explains what [`eval`](Self::eval) runs: the kernels, what fused, what did not and why, bytes moved. Nothing
+    /// runs, but the plan is made and cached, and GPU kernels are compiled. Reading may add a kernel: to make a view
+    /// contiguous, or to widen elements.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -98,7 +100,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`eval`](Self::eval), but for what only happens when it runs.
+    /// Same as [`eval`](Self::eval), except errors that occur only during execution.
     pub fn explain(&self) -> Result<TensorExplanation> {
         let device = self.device();
         let id = device.info().id.clone();

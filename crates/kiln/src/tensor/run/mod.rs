@@ -1,4 +1,4 @@
-//! How tensors are computed: the pending graph is collected, planned or found in the plan cache, and run.
+//! Execution of tensors: collects the pending graph, plans it or finds the plan in the plan cache, and runs it.
 
 mod collect;
 mod explain;
@@ -23,10 +23,10 @@ use plans::{CachedPlan, Receiver};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Of many tensors, as many are computed at once as have about this many nodes together.
+/// Approximate number of nodes per run when many tensors are evaluated.
 const MAX_NODES: usize = 512;
 
-/// Computes all of these tensors, which are of one device.
+/// Evaluates tensors of one device.
 pub(super) fn eval(tensors: &[&Tensor]) -> Result<()> {
     let mut rest = tensors;
     while let Some(first) = rest.iter().position(|tensor| tensor.0.storage().is_none()) {
@@ -40,7 +40,7 @@ pub(super) fn eval(tensors: &[&Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// Computes a tensor if at least `limit` nodes have to run for it. Returns how many nodes still have to.
+/// Evaluates a tensor if it has at least `limit` pending nodes. Returns the number of nodes still pending.
 pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
     let device = tensor.device();
     let collected = device.tensors().collector.collect(&[tensor], usize::MAX);
@@ -53,7 +53,7 @@ pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
     Ok(0)
 }
 
-/// Runs what was collected, and tells the tensors where their elements are.
+/// Runs a collected graph and sets the storage of its tensors.
 fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
     if device.has_tripwire() {
         let done = stepwise::with_tripwire(device, &collected)?;
@@ -78,11 +78,11 @@ fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
     Ok(())
 }
 
-/// A plan that has run, or is submitted, with the memory that it works on.
+/// A plan that ran or was submitted, with its memory.
 pub(super) struct Run<'a> {
     plan: &'a CachedPlan,
     inputs: &'a [&'a Buffer],
-    /// The values in memory of their own.
+    /// The values that are stored in their own buffers.
     own: SmallVec<[Buffer; 4]>,
     submission: u64,
 }
@@ -105,7 +105,7 @@ impl<'a> Run<'a> {
         Ok(Self { plan, inputs, own, submission })
     }
 
-    /// Tells who is waiting for results where they are.
+    /// Calls `tell` with the storage of each result.
     fn deliver(self, mut tell: impl FnMut(Receiver, Storage)) {
         let Self { plan, inputs, own, submission } = self;
         let storage = |buffer, layout: &Arc<Layout>| Storage { buffer, layout: Arc::clone(layout), submission };
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Where the first output of the graph is.
+    /// Returns the storage of the first output of the graph.
     pub(super) fn output(self) -> Result<Storage> {
         let mut found = None;
         self.deliver(|to, storage| {
@@ -131,13 +131,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Memory for the elements of a tensor.
+/// Allocates memory for the elements of a tensor.
 pub(super) fn allocate_elements(device: &Device, ty: &TensorType) -> Result<Buffer> {
     check_size(device, ty)?;
     allocate(device, ty.bytes())
 }
 
-/// An error where the elements of a tensor are more than a kernel sees of a buffer at once.
+/// Returns an error if a tensor exceeds the largest buffer binding of a kernel.
 pub(super) fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
     let (bytes, most) = (ty.bytes(), device.target().max_tensor_bytes);
     if bytes <= most {
@@ -148,7 +148,7 @@ pub(super) fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
     Err(Error::new(ErrorKind::TooLarge, message))
 }
 
-/// Memory in whole groups of 16 bytes: a GPU writes four elements at once, also the last ones.
+/// Allocates a multiple of 16 bytes: GPU kernels write four elements at once, including the last ones.
 fn allocate(device: &Device, bytes: u64) -> Result<Buffer> {
     device.buffer(room(bytes))
 }

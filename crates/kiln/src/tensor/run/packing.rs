@@ -1,7 +1,7 @@
-//! Memory for the results of a run: small ones share a block.
+//! Memory for the results of a run: small results share a block.
 //!
-//! A request to the pool, its lock and its return cost more than an op on a few elements. A block returns when its last result goes, so one
-//! small tensor that is kept from a run holds at most [`MAX_SHARED_BYTES`].
+//! A pool allocation, its lock and its release cost more than an op on a few elements. A block is freed with its last
+//! result, so one small tensor kept from a run holds at most [`MAX_SHARED_BYTES`].
 
 use super::{check_size, room};
 use crate::{Device, Result};
@@ -10,30 +10,30 @@ use kiln_ir::graph::TensorType;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The most bytes of results that share a block, and of each of them.
+/// Maximum size of a shared block, and of each result in it, in bytes.
 const MAX_SHARED_BYTES: u64 = 16 << 10;
 const MAX_SMALL_BYTES: u64 = 1 << 10;
-/// Results begin at multiples of this: a cache line.
+/// Alignment of results in a block: a cache line.
 const ALIGNMENT: u64 = 64;
 
-/// Which block each result of a program is in, and where.
+/// The block and range of each result of a program.
 pub(super) struct Packing {
     blocks: Vec<Block>,
-    /// Empty where each result has a block of its own.
+    /// Empty if each result has its own block.
     places: Vec<(usize, Range<u64>)>,
 }
 
 struct Block {
     bytes: u64,
-    /// The first result in it: the only one where it is large.
+    /// The first result in the block: the only one if it is large.
     first: TensorType,
 }
 
 impl Packing {
-    /// Packs results: each for itself, unless blocks of the device `may_share`.
+    /// Assigns results to blocks: one each, unless blocks of the device `may_share`.
     pub(super) fn new<'a>(results: impl Iterator<Item = &'a TensorType>, may_share: bool) -> Self {
         let (mut blocks, mut places): (Vec<Block>, Vec<_>) = (Vec::new(), Vec::new());
-        // The block with room for small results.
+        // The shared block that is being filled.
         let mut shared: Option<usize> = None;
         for ty in results {
             let bytes = room(ty.bytes());
@@ -57,10 +57,10 @@ impl Packing {
         Self { blocks, places }
     }
 
-    /// Memory for the results, in order.
+    /// Allocates memory for the results, in order.
     ///
     /// # Errors
-    /// As [`allocate_elements`](super::allocate_elements).
+    /// Same as [`allocate_elements`](super::allocate_elements).
     pub(super) fn allocate(&self, device: &Device) -> Result<SmallVec<[Buffer; 4]>> {
         let mut blocks: SmallVec<[Buffer; 4]> = SmallVec::with_capacity(self.blocks.len());
         for block in &self.blocks {
@@ -93,7 +93,7 @@ mod tests {
     fn small_results_share_blocks_that_stay_small() {
         let packing = pack(&[16, 1 << 20, 4, 0, 100, 256, 257], true);
         let bytes: Vec<u64> = packing.blocks.iter().map(|block| block.bytes).collect();
-        // Four bytes to an element; the small ones at multiples of 64 in the first block.
+        // Elements have four bytes; small results are aligned to 64 bytes in the first block.
         assert_eq!(bytes, [64 + 64 + 64 + 448 + 1024, 4 << 20, 257 * 4 + 12]);
         let places =
             [(0, 0..64), (1, 0..4 << 20), (0, 64..80), (0, 128..144), (0, 192..592), (0, 640..1664), (2, 0..1040)];
@@ -101,7 +101,7 @@ mod tests {
         let many = pack(&[16; 1000], true);
         assert_eq!(many.blocks.len(), 1000 * 64 / MAX_SHARED_BYTES as usize + 1);
         assert!(many.blocks.iter().all(|block| block.bytes <= MAX_SHARED_BYTES));
-        // Fewer bytes than a cache line each, which leaves gaps.
+        // Each is smaller than a cache line, which leaves gaps.
         assert!(pack(&[4; 1000], true).blocks.iter().all(|block| block.bytes <= MAX_SHARED_BYTES));
     }
 

@@ -1,4 +1,4 @@
-//! Plans that were made, found again by the structure of what is computed.
+//! The plan cache: plans keyed by the structure of the computation.
 
 use super::collect::Collected;
 use super::packing::Packing;
@@ -13,47 +13,47 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The most plans that a device keeps.
+/// Maximum number of plans per device.
 const MAX_PLANS: usize = 1024;
 
-/// The plans of a device.
+/// The plan cache of a device.
 pub(crate) struct PlanCache {
-    /// A cache of the device's registry; the error where a user's cache has its name.
+    /// A cache of the device's registry, or the error if a user's cache already has its name.
     plans: Result<Arc<Cache<PlanKey, CachedPlan>>>,
-    /// For each structure, how many plans were made: one for each set of shapes.
+    /// The number of plans made for each structure: one per set of shapes.
     structures: Mutex<HashMap<PlanKey, usize>>,
 }
 
-/// A plan, ready to run on its device, and where its results go.
+/// A plan compiled for its device, and the receivers of its results.
 pub(crate) struct CachedPlan {
     plan: Arc<Plan>,
     compiled: Arc<dyn CompiledPlan>,
-    /// For each value in memory of its own, who receives it.
+    /// The receivers of each value stored in its own buffer.
     deliveries: Vec<SmallVec<[Delivery; 1]>>,
-    /// Inputs that are results too, maybe in another order.
+    /// Inputs that are also results, possibly with another layout.
     passed: Vec<(usize, Delivery)>,
     packing: Packing,
     /// Ordinal among the plans with this structure.
     pub(super) variant: usize,
 }
 
-/// A result of a run.
+/// A result of a run and its receiver.
 pub(super) struct Delivery {
     pub(super) to: Receiver,
     pub(super) layout: Arc<Layout>,
 }
 
-/// Who receives a result.
+/// The receiver of a result.
 #[derive(Clone, Copy)]
 pub(super) enum Receiver {
     /// An output of the graph.
     Output(usize),
-    /// A node that is held.
+    /// A held node.
     Held(NodeId),
 }
 
 impl PlanCache {
-    /// The plan cache of the device's registry.
+    /// Creates the plan cache in the device's registry.
     pub(crate) fn new(device: &kiln_device::Device) -> Self {
         let plans = Cache::builder("plans")
             .policy(EvictionPolicy::size_limited_lru(MAX_PLANS))
@@ -62,7 +62,7 @@ impl PlanCache {
         Self { plans, structures: Mutex::default() }
     }
 
-    /// The plan of what was collected: from the cache, or made now.
+    /// Returns the plan of a collected graph, from the cache or newly made.
     pub(super) fn get(&self, device: &Device, collected: &Collected) -> Result<Arc<CachedPlan>> {
         let plans = self.plans.as_ref().map_err(Clone::clone)?;
         let found = plans.get_or_try_insert_with(&collected.key, || {
@@ -73,7 +73,7 @@ impl PlanCache {
         found.map_err(|Failure(error)| error)
     }
 
-    /// Whether a graph was planned before.
+    /// Returns whether a graph was planned before.
     pub(super) fn contains(&self, key: &PlanKey) -> bool {
         self.plans.as_ref().is_ok_and(|plans| plans.contains(key))
     }
@@ -88,7 +88,8 @@ impl PlanCache {
         let plan = Plan::new(graph, device.target()).map_err(Failure)?;
         let variant = {
             let mut structures = self.structures.lock();
-            // Forgotten together with the plans, roughly: a count too low says less in a report, nothing else.
+            // Cleared about as often as plans are evicted. The counts are only used in reports, so a low count is
+            // harmless.
             if structures.len() >= MAX_PLANS {
                 structures.clear();
             }
@@ -101,7 +102,7 @@ impl PlanCache {
 }
 
 impl CachedPlan {
-    /// Makes a plan ready for a device.
+    /// Compiles a plan for a device.
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
         let numbers = plan.own_values();
@@ -134,40 +135,40 @@ impl CachedPlan {
         Ok(Self { plan, compiled, deliveries, passed, packing, variant: 1 })
     }
 
-    /// Bytes of the plan and of what its device made of it.
+    /// Returns the size of the plan and its compiled form, in bytes.
     fn bytes(&self) -> u64 {
         let deliveries = self.deliveries.iter().map(|list| size_of_val(list) + size_of_val(&**list)).sum::<usize>();
         let own = size_of::<Self>() + deliveries + size_of_val(&*self.passed);
         self.plan.bytes() + self.compiled.bytes() + own as u64
     }
 
-    /// The plan as its device runs it.
+    /// Returns the compiled plan.
     pub(super) fn compiled(&self) -> &dyn CompiledPlan {
         &*self.compiled
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub(super) fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Where the values in memory of their own are, in order.
+    /// Returns the packing of the values stored in their own buffers, in order.
     pub(super) fn packing(&self) -> &Packing {
         &self.packing
     }
 
-    /// For each value in memory of its own, who receives it.
+    /// Returns the receivers of each value stored in its own buffer.
     pub(super) fn deliveries(&self) -> &[SmallVec<[Delivery; 1]>] {
         &self.deliveries
     }
 
-    /// Inputs that are results too, with their receivers.
+    /// Returns the inputs that are also results, with their receivers.
     pub(super) fn passed(&self) -> &[(usize, Delivery)] {
         &self.passed
     }
 }
 
-/// What stopped a plan from being made; the cache asks for its own error to fit in.
+/// Why planning failed, as the error type that the cache requires.
 #[derive(Clone)]
 struct Failure(Error);
 

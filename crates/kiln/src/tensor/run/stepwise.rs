@@ -1,4 +1,4 @@
-//! Ops one by one: what the tripwire and the check of results need.
+//! Op-by-op execution, for the tripwire and for verification.
 
 use super::collect::Collected;
 use super::{CachedPlan, Run};
@@ -10,7 +10,7 @@ use kiln_ir::plan::Plan;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Computes one node of a graph on a device, of inputs that are there.
+/// Computes one node of a graph on a device, from computed inputs.
 pub(super) fn compute(device: &Device, node: &OpNode, inputs: &[&Tensor], scalar: Option<u32>) -> Result<Tensor> {
     let (mut graph, mut buffers) = (OpGraph::default(), Vec::new());
     for input in inputs {
@@ -29,7 +29,7 @@ pub(super) fn compute(device: &Device, node: &OpNode, inputs: &[&Tensor], scalar
     Ok(Tensor::ready(node.ty.clone(), device, storage))
 }
 
-/// The nodes of a graph computed one by one, in order, each from those before it.
+/// Computes the nodes of a graph one by one, in order.
 pub(super) fn compute_all(
     device: &Device,
     collected: &Collected,
@@ -53,12 +53,12 @@ pub(super) fn compute_all(
     Ok(computed)
 }
 
-/// Runs a graph op by op; an error where one makes a NaN or an infinity of finite elements.
+/// Runs a graph op by op; returns an error if an op produces NaN or an infinity from finite elements.
 pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Vec<Storage>> {
     let graph = collected.graph();
     let nodes = &graph.nodes;
     let computed = compute_all(device, collected, &graph, |id, inputs, result| {
-        // Numbers that a caller wrote, such as an infinity for a mask, are meant.
+        // Constants written by the caller, such as an infinity for a mask, are intentional.
         if matches!(nodes[id].op, Op::Scalar) || inputs.iter().any(|input| !matches!(first_not_finite(input), Ok(None)))
         {
             return Ok(());
@@ -82,7 +82,7 @@ pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Ve
     storages.collect()
 }
 
-/// The first element that is NaN or infinite, with its place, row by row.
+/// Returns the first NaN or infinite element, with its row-major index.
 fn first_not_finite(tensor: &Tensor) -> Result<Option<(usize, f64)>> {
     if !tensor.dtype().is_float() && tensor.dtype() != DType::F64 {
         return Ok(None);
@@ -90,7 +90,8 @@ fn first_not_finite(tensor: &Tensor) -> Result<Option<(usize, f64)>> {
     Ok(values(tensor)?.iter().copied().enumerate().find(|(_, value)| !value.is_finite()))
 }
 
-/// The elements of a tensor that is there, row by row, as numbers. This is not [`Tensor::to_vec`], which would run under the tripwire.
+/// Returns the elements of a computed tensor as `f64` in row-major order. Not [`Tensor::to_vec`], which would run
+/// under the tripwire.
 pub(super) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     let dtype = tensor.dtype().computed();
     let ty = TensorType { shape: tensor.shape().clone(), dtype };

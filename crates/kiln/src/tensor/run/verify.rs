@@ -1,4 +1,5 @@
-//! The same graph on two ways and two devices: results that differ beyond the bounds of the ops are an error that names the op.
+//! Verification: runs a graph fused and unfused, and on two devices. Differences beyond the error bounds of the ops
+//! are errors that name the op.
 
 use super::stepwise::{self, values};
 use super::{CachedPlan, Run};
@@ -11,18 +12,18 @@ use kiln_ir::plan::Plan;
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
-/// What [`Tensor::eval_checked`] compared, where nothing differed beyond its bound.
+/// The result of [`Tensor::eval_checked`] if all differences are within their bounds.
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
-    /// Ops whose results on the device and on the CPU device were compared.
+    /// Number of ops compared between the device and the CPU device.
     pub ops: usize,
-    /// Elements that were compared.
+    /// Number of elements compared.
     pub elements: usize,
-    /// The largest difference, as a share of what is allowed.
+    /// The largest difference, as a fraction of its bound.
     pub worst: f64,
-    /// The op of the largest difference.
+    /// The op with the largest difference.
     pub worst_op: String,
-    /// Kernels of the fused run.
+    /// Number of kernels of the fused run.
     pub kernels: usize,
 }
 
@@ -43,13 +44,13 @@ impl fmt::Display for VerifyReport {
 }
 
 impl Tensor {
-    /// Computes the elements fused and op by op on this device, and op by op on the CPU device (on one thread with the baseline's
-    /// instructions, where this is the CPU device). An error names the first op and element that differ beyond the op's bound. A tensor whose
-    /// elements are in memory is not computed again: the report then has 0 ops.
+    /// Evaluates the tensor fused and op by op on this device, and op by op on the CPU device (if this is the CPU
+    /// device, on one thread with scalar instructions). The error names the first op and element that differ beyond
+    /// the op's bound. A tensor that is already computed is not computed again: the report then has 0 ops.
     ///
-    /// Op by op, both devices start from the same inputs, so that the bound of the op alone applies. The fused result is compared with that of
-    /// a further run of single ops that round elements of 16 bits where the fused kernels do: only reductions and hand-written kernels may then differ, by their
-    /// order of adding up.
+    /// Op by op, both devices start from the same inputs, so that only the bound of that op applies. The fused result
+    /// is compared with a further run of single ops that rounds 16-bit elements where the fused kernels do: only
+    /// reductions and hand-written kernels may then differ, by their order of summation.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -62,7 +63,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `Internal` where results differ: then a kernel or a driver is at fault; otherwise as [`eval`](Self::eval).
+    /// Returns `Internal` if results differ, which means a bug in a kernel or a driver. Otherwise same as
+    /// [`eval`](Self::eval).
     pub fn eval_checked(&self) -> Result<VerifyReport> {
         let device = self.device();
         let collected = device.tensors().collector.collect(&[self], usize::MAX);
@@ -100,7 +102,7 @@ impl Tensor {
             let single = Self::ready(node.ty.clone(), device, run_plan(wide)?);
             let storage = run_plan(plan)?;
             let fused = Self::ready(node.ty.clone(), device, storage.clone());
-            // Rounding to the dtype can go either way where the sums before it differ.
+            // If the sums differ slightly, rounding to the dtype can go either way.
             let bound = Bound { relative: 4.0 * half_step(node.ty.dtype), absolute: 4.0 * adding_up };
             report.compare(node, &fused, &values(&fused)?, &values(&single)?, &bound, "fused", "op by op")?;
             self.0.set_ready(storage);
@@ -110,7 +112,7 @@ impl Tensor {
 }
 
 impl VerifyReport {
-    /// Compares results of one op; the first that differs beyond the bound is an error.
+    /// Compares two results of one op; the first difference beyond the bound is an error.
     #[expect(clippy::too_many_arguments, reason = "what is compared, and how both sides are called")]
     fn compare(
         &mut self,
@@ -132,7 +134,7 @@ impl VerifyReport {
             }
             let allowed = bound.relative * found.abs().max(expected.abs()) + bound.absolute;
             let share = (found - expected).abs() / allowed;
-            // Nothing is allowed beside an infinity, which makes the share a NaN.
+            // If one side is infinite, the ratio is NaN, which counts as a mismatch.
             if share.is_nan() || share > 1.0 {
                 let name = Name(result);
                 let message = format!(
@@ -150,14 +152,14 @@ impl VerifyReport {
     }
 }
 
-/// How far two results of one op may be apart.
+/// The allowed difference between two results of one op.
 struct Bound {
     relative: f64,
     absolute: f64,
 }
 
 impl Bound {
-    /// Twice the bound of the op: each side may be as far from the exact result.
+    /// Returns twice the error bound of the op, because each side may deviate by it.
     fn of(node: &OpNode, inputs: &[&Tensor]) -> Result<Self> {
         let dtype = node.ty.dtype;
         let stored = half_step(dtype);
@@ -185,7 +187,7 @@ impl Bound {
                 (stored, op.bound(&types, &largest))
             }
         };
-        // Below the normal numbers of a dtype, steps no longer shrink.
+        // In the subnormal range the spacing of floats is constant, so the bound is absolute.
         let smallest = match dtype {
             DType::F16 => 2f64.powi(-25),
             DType::BF16 | DType::F32 => 2f64.powi(-126),
@@ -195,7 +197,7 @@ impl Bound {
     }
 }
 
-/// Half a step between neighbours of a dtype, relative to them: what storing costs.
+/// Returns half an ULP of a dtype as a relative error: the rounding error of a store.
 fn half_step(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
@@ -205,7 +207,8 @@ fn half_step(dtype: DType) -> f64 {
     }
 }
 
-/// The same graph with `F32` in the place of the dtypes of 16 bits, as kernels compute: rounded where something is cast or stored.
+/// Returns the graph with `F32` in place of 16-bit dtypes, as kernels compute internally, rounding only at casts and
+/// stores.
 fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
     let (mut wide, mut ids): (OpGraph, Vec<NodeId>) = Default::default();
     let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
@@ -219,14 +222,14 @@ fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
     };
     for (id, node) in graph.nodes.iter().enumerate() {
         let dtype = node.ty.dtype;
-        // Such a kernel is written for its dtypes.
+        // These kernels are specialized for their dtypes.
         let is_fixed = matches!(&node.op, Op::Kernel(op) if op.stores_any_dtype());
         let mut input_of = |input: NodeId| match graph.nodes[input].ty.dtype {
             dtype if is_fixed && is_half(dtype) => cast(&mut wide, ids[input], dtype),
             _ => ids[input],
         };
         let inputs: SmallVec<[NodeId; 3]> = node.inputs.iter().map(|&input| input_of(input)).collect();
-        // A conversion from 64 bits gives the same dtype of whatever it is given.
+        // A conversion from 64 bits returns the same dtype for any input dtype.
         let converts = match &node.op {
             Op::Kernel(op) => {
                 let types: Vec<TensorType> = inputs.iter().map(|&input| wide.nodes[input].ty.clone()).collect();
@@ -252,7 +255,7 @@ fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
     wide
 }
 
-/// The device that results are checked against.
+/// Opens the reference device.
 fn other_device(device: &Device) -> Result<Device> {
     let options = CpuOptions::new();
     if device.info().kind == DeviceKind::Cpu {
