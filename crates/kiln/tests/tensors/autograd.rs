@@ -374,6 +374,7 @@ fn gradients_are_the_same_each_time() {
 
 /// The gradients of slices are joined once: the bytes and kernels of a recurrent layer's backward grow with the length of the sequence, not with its square.
 #[test]
+#[cfg(feature = "events")] // Devices count bytes and launches as events.
 fn backward_of_a_sequence_is_linear_in_its_length() {
     use kiln::nn::{Gru, Lstm, Mode, Module};
     type Make = fn(&Device) -> Box<dyn Module>;
