@@ -80,7 +80,7 @@ pub(super) struct WorkReport {
     speed: Speed,
     /// Peak while it was timed; `None` if the system does not report it.
     pub(super) peak_resident_bytes: Option<u64>,
-    /// What is wrong with the output; `None` if it is right.
+    /// Describes the error in the output; `None` if the output is correct.
     pub(super) fault: Option<String>,
     #[serde(skip)]
     flops: f64,

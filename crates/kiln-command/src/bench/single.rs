@@ -140,7 +140,7 @@ struct OpReport {
     speed: Speed,
     /// The extent of the check; `None` if the output was wrong.
     checked: Option<Compared>,
-    /// What is wrong with the output; `None` if it is right.
+    /// Describes the error in the output; `None` if the output is correct.
     fault: Option<String>,
 }
 
