@@ -37,6 +37,7 @@ mod team;
 #[cfg(test)]
 mod testing;
 mod tiles;
+mod unsigned;
 mod walk;
 pub mod wide;
 pub mod window;

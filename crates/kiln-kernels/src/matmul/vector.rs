@@ -1,5 +1,6 @@
 //! Vectors of eight `f32`. Kernels are written once over [`Vector`] and compiled for each [level](SimdLevel) by [`at`].
 
+use crate::unsigned::Unsigned;
 use bytemuck::Pod;
 use half::{bf16, f16};
 use kiln_ir::SimdLevel;
@@ -9,6 +10,9 @@ pub(crate) const LANES: usize = 8;
 
 /// Eight `f32`. Implementations differ in whether `mul_add` is fused, so results differ between levels in the last bits.
 pub(crate) trait Vector: Copy {
+    type U32: Unsigned<Word = u32>;
+    type U16: Unsigned<Word = u16>;
+
     fn splat(value: f32) -> Self;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
@@ -178,6 +182,9 @@ macro_rules! lane_by_lane {
 
 /// Loops over lanes that the compiler vectorizes.
 impl Vector for [f32; LANES] {
+    type U32 = [u32; LANES];
+    type U16 = [u16; 2 * LANES];
+
     #[inline(always)]
     fn splat(value: f32) -> Self {
         [value; LANES]
@@ -244,6 +251,7 @@ impl Vector for [f32; LANES] {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{LANES, Vector, Work};
+    use crate::unsigned::avx2;
     use std::arch::x86_64::*;
 
     /// # Safety
@@ -269,6 +277,9 @@ mod x86 {
     // SAFETY, for all of them: an `Avx2` exists only within `run`, whose caller knows that the processor has the instructions.
     #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
     impl Vector for Avx2 {
+        type U32 = avx2::U32x8;
+        type U16 = avx2::U16x16;
+
         #[inline(always)]
         fn splat(value: f32) -> Self {
             Self(unsafe { _mm256_set1_ps(value) })

@@ -4,8 +4,12 @@
 
 mod cpu;
 mod gpu;
+mod key;
+mod network;
+mod radix;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use crate::indices::{inputs, invalid, mismatch, text};
 use crate::scatter::Scatter;

@@ -84,6 +84,20 @@ fn every_dtype_and_length() {
 }
 
 #[test]
+fn values_of_rows_around_the_sizes_of_a_network() {
+    let lengths = (1..=34).chain([63, 64, 65, 127, 128, 129, 255, 257, 1023, 1024, 1025, 4097, 8191, 8192, 8193]);
+    for (dtype, length) in
+        DType::NARROW.into_iter().flat_map(|dtype| lengths.clone().map(move |length| (dtype, length)))
+    {
+        let x = operand(dtype, &[3, length], length as u64 + 7);
+        for (threads, descending) in Threads::all().into_iter().flat_map(|threads| [(threads, false), (threads, true)])
+        {
+            check_values(&x, descending, threads);
+        }
+    }
+}
+
+#[test]
 fn long_rows_and_many_rows() {
     for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {
         for lengths in [[1, 40_000], [3, 33_000], [700, 130]] {
