@@ -3,10 +3,10 @@
 use crate::check::{Wrong, places};
 use crate::data::uniform_in;
 use crate::formula::Formula;
-use kiln::ir::odd;
 use kiln::ir::op::reference::wrapped;
 use kiln::ir::op::{ElementOp, Interval, Signature, Tolerance};
 use kiln::ir::plan::Plan;
+use kiln::ir::round_to_odd;
 use kiln::{DType, Device, Result, Tensor, bf16, f16};
 
 /// An op whose output can be checked.
@@ -94,12 +94,12 @@ impl Single {
 
     fn allowed(self, operands: &[Operand], dtype: DType, plan: Option<&Plan>) -> Tolerance {
         match self {
-            Self::Element(op) => op.bound(dtype),
+            Self::Element(op) => op.error_bound(dtype),
             Self::Formula(_) if !dtype.is_float() => Tolerance::EXACT,
             Self::Formula(_) => {
                 let largest: Vec<f64> = operands.iter().map(Operand::largest).collect();
                 let steps = plan.map_or(&[][..], |plan| &plan.steps);
-                let bound: f64 = steps.iter().map(|step| step.kernel.core.bound(&largest)).sum();
+                let bound: f64 = steps.iter().map(|step| step.kernel.core.error_bound(&largest)).sum();
                 // Storing rounds once more, perhaps across a power of two.
                 Tolerance { ulps: 1.0, absolute: bound + f64::from(f32::MIN_POSITIVE) }
             }
@@ -130,8 +130,8 @@ impl Operand {
             }};
         }
         match self.dtype {
-            DType::F16 => tensor!(number => f16::from_f32(odd::f32_of(number))),
-            DType::BF16 => tensor!(number => bf16::from_f32(odd::f32_of(number))),
+            DType::F16 => tensor!(number => f16::from_f32(round_to_odd::f32_of(number))),
+            DType::BF16 => tensor!(number => bf16::from_f32(round_to_odd::f32_of(number))),
             DType::F32 => tensor!(number => number as f32),
             DType::I32 => tensor!(number => number as i32),
             DType::U32 => tensor!(number => number as u32),
@@ -147,8 +147,8 @@ impl Operand {
 /// Converts a number to a value of the dtype. Integers wrap; unsigned ones take the magnitude.
 fn as_element(number: f64, dtype: DType) -> f64 {
     match dtype {
-        DType::F16 => f16::from_f32(odd::f32_of(number)).to_f64(),
-        DType::BF16 => bf16::from_f32(odd::f32_of(number)).to_f64(),
+        DType::F16 => f16::from_f32(round_to_odd::f32_of(number)).to_f64(),
+        DType::BF16 => bf16::from_f32(round_to_odd::f32_of(number)).to_f64(),
         DType::F32 => f64::from(number as f32),
         DType::F64 => number,
         DType::I8 | DType::I32 => wrapped(number.round(), dtype),

@@ -2,8 +2,8 @@
 
 use crate::identity::KernelInfo;
 use crate::map::{bytes_of, bytes_of_mut};
+use crate::sanitizer::KernelSanitizer;
 use crate::sync::Mutex;
-use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
 use kiln_device::{
     Artifact, BufferSet, BufferUse, Code, Dispatch, KernelFlag, KernelModule, Loaded, Optimisation, RawKernel,
@@ -46,7 +46,7 @@ pub(crate) struct Kernels {
     /// Whether invocations run one at a time instead of in vectors: SIMD is off, or the sanitizer is on.
     one_by_one: bool,
     /// The sanitizer, if it is on.
-    watching: Option<Watching>,
+    sanitizer: Option<KernelSanitizer>,
 }
 
 impl Kernels {
@@ -54,13 +54,13 @@ impl Kernels {
         Self {
             compiler: Compiler::new().ok(),
             one_by_one: is_sanitized || simd == SimdLevel::Scalar,
-            watching: is_sanitized.then(Watching::default),
+            sanitizer: is_sanitized.then(KernelSanitizer::default),
         }
     }
 
     /// Returns the kernel info of the device; `None` if it cannot run kernels.
     pub(crate) fn describe(&self) -> Option<KernelInfo> {
-        let lanes = match (self.watching.is_some(), self.one_by_one) {
+        let lanes = match (self.sanitizer.is_some(), self.one_by_one) {
             (true, _) => "watched",
             (false, true) => "one by one",
             (false, false) => "in vectors",
@@ -97,7 +97,7 @@ impl Kernels {
             bounded_loops: checks.loops,
             zero_workgroup: checks.zero_workgroup,
             single_lane: self.one_by_one,
-            sanitize: self.watching.is_some(),
+            sanitize: self.sanitizer.is_some(),
         };
         let compiled = compiler.compile(&program.module, &program.info, &options);
         let compiled = compiled.map_err(|error| with_location(program, &error))?;
@@ -160,9 +160,9 @@ impl Kernels {
         let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let args = LaunchArgs { bindings: &bound, workgroups, deadline };
-        if let Some(watching) = &self.watching {
+        if let Some(sanitizer) = &self.sanitizer {
             // SAFETY: as below.
-            let outcome = unsafe { watching.run(dispatch, kernel, &args) }?;
+            let outcome = unsafe { sanitizer.run(dispatch, kernel, &args) }?;
             return if outcome == Outcome::Fault { Err(fault(name)) } else { Ok(outcome == Outcome::Done) };
         }
         // Relaxed below: the flags guard no data, and `threads.run` returns only after all parts have completed.
@@ -202,7 +202,7 @@ impl Kernels {
 
     /// Takes the sanitizer's findings since the last call; empty if it is off.
     pub(crate) fn take_findings(&self) -> Vec<Finding> {
-        self.watching.as_ref().map(Watching::take_findings).unwrap_or_default()
+        self.sanitizer.as_ref().map(KernelSanitizer::take_findings).unwrap_or_default()
     }
 }
 

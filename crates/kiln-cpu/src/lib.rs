@@ -36,12 +36,12 @@ mod native;
 mod open;
 #[cfg(not(loom))]
 mod options;
+#[cfg(all(not(loom), feature = "wgsl"))]
+mod sanitizer;
 #[cfg(not(loom))]
 mod simd;
 mod sync;
 mod threads;
-#[cfg(all(not(loom), feature = "wgsl"))]
-mod watching;
 
 pub use kiln_ir::SimdLevel;
 pub use threads::Threads;

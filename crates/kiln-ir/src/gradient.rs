@@ -96,10 +96,10 @@ impl Reduce {
     fn gradient<'a>(self, input: Expr<'a>, gradient: Expr<'a>, axes: &[usize]) -> Gradients<'a> {
         let shape = input.shape();
         match self {
-            Self::Sum => each([gradient.spread(&shape)]),
+            Self::Sum => each([gradient.broadcast_to(&shape)]),
             Self::Mean => {
                 let count: usize = axes.iter().map(|&axis| shape[axis]).product();
-                each([gradient.spread(&shape) * (1.0 / count.max(1) as f64)])
+                each([gradient.broadcast_to(&shape) * (1.0 / count.max(1) as f64)])
             }
             // The gradient goes to the first maximum. It is found by index, because a recomputed value may round
             // differently.
@@ -107,7 +107,7 @@ impl Reduce {
                 let place = input.reduce(if self == Self::Max { Self::ArgMax } else { Self::ArgMin }, axes);
                 let along = |(axis, &length): (usize, &usize)| if axes.contains(&axis) { length } else { 1 };
                 let number = input.iota(shape.iter().enumerate().map(along).collect());
-                each([gradient.spread(&shape).only_where(number.apply(&op::EQ, &[place]).spread(&shape))])
+                each([gradient.broadcast_to(&shape).only_where(number.apply(&op::EQ, &[place]).broadcast_to(&shape))])
             }
             Self::ArgMax | Self::ArgMin => SmallVec::from_elem(None, 1),
         }
@@ -195,7 +195,7 @@ impl<'a> Expr<'a> {
     }
 
     /// Broadcasts to a shape.
-    pub fn spread(self, shape: &Shape) -> Self {
+    pub fn broadcast_to(self, shape: &Shape) -> Self {
         if self.shape() == *shape {
             return self;
         }

@@ -131,7 +131,7 @@ const SUM_ULPS: f64 = 8.0;
 impl Reduce {
     /// Returns the maximum absolute error of a reduction of `terms` floats of magnitude at most `largest`, before the
     /// result is stored. Reductions that select an element are exact.
-    pub fn bound(self, terms: usize, largest: f64) -> f64 {
+    pub fn error_bound(self, terms: usize, largest: f64) -> f64 {
         let size = match self {
             Self::Sum => terms as f64 * largest,
             Self::Mean => largest,

@@ -51,7 +51,7 @@ pub trait KernelOp: Any + Debug + Send + Sync {
 
     /// Returns the maximum absolute error before the result is stored, for operands of magnitude at most `largest`.
     /// Kernels that only move elements keep the default.
-    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let _ = (inputs, largest);
         0.0
     }
@@ -147,14 +147,14 @@ impl Core {
 
     /// Returns the maximum absolute error before the result is stored, for operands loaded unmodified, of magnitude
     /// at most `largest`.
-    pub fn bound(&self, largest: &[f64]) -> f64 {
+    pub fn error_bound(&self, largest: &[f64]) -> f64 {
         match self {
             Self::Map => 0.0,
             Self::Reduce { op, input, kept } => {
                 let terms = input.space[*kept..].iter().product();
-                op.bound(terms, largest.first().copied().unwrap_or(0.0))
+                op.error_bound(terms, largest.first().copied().unwrap_or(0.0))
             }
-            Self::Op { op, operands } => op.bound(&operands.iter().map(Operand::ty).collect::<Vec<_>>(), largest),
+            Self::Op { op, operands } => op.error_bound(&operands.iter().map(Operand::ty).collect::<Vec<_>>(), largest),
         }
     }
 }

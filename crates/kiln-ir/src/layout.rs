@@ -68,7 +68,7 @@ impl Layout {
     }
 
     /// Returns the range from the lowest to one past the highest position; empty if there are no elements.
-    pub fn reach(&self) -> std::ops::Range<usize> {
+    pub fn range(&self) -> std::ops::Range<usize> {
         if self.shape.elem_count() == 0 {
             return 0..0;
         }
@@ -84,7 +84,7 @@ impl Layout {
     /// position.
     #[must_use]
     pub fn starting_at(&self, elements: usize) -> Self {
-        debug_assert!(elements <= self.reach().start, "the buffer begins before the first element");
+        debug_assert!(elements <= self.range().start, "the buffer begins before the first element");
         Self { offset: self.offset - elements, ..self.clone() }
     }
 
@@ -125,22 +125,22 @@ impl Layout {
 
     /// Drops axes of length 1 and merges adjacent axes that are contiguous in every list of strides. Returns the
     /// remaining lengths and strides.
-    pub fn joined(lengths: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
-        let (mut joined, mut steps): (Vec<usize>, _) = (Vec::new(), vec![Vec::new(); strides.len()]);
+    pub fn merge_axes(lengths: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
+        let (mut merged, mut steps): (Vec<usize>, _) = (Vec::new(), vec![Vec::new(); strides.len()]);
         for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
             let continues = |(own, all): (&Vec<isize>, &&[isize])| {
                 own.last().is_some_and(|&outer| outer == all[axis].wrapping_mul(length as isize))
             };
-            match joined.last_mut() {
+            match merged.last_mut() {
                 Some(last) if steps.iter().zip(strides).all(continues) => {
                     *last *= length;
                     steps.iter_mut().for_each(|own| own.truncate(own.len() - 1));
                 }
-                _ => joined.push(length),
+                _ => merged.push(length),
             }
             steps.iter_mut().zip(strides).for_each(|(own, all)| own.push(all[axis]));
         }
-        (joined, steps)
+        (merged, steps)
     }
 
     /// Returns a layout with the same elements in the same order under another shape, or `None` if no strides can
@@ -193,28 +193,29 @@ mod tests {
     use super::*;
 
     /// Positions of all elements in row-major order.
-    fn places(layout: &Layout) -> Vec<isize> {
-        let mut places = vec![layout.offset() as isize];
+    fn offsets(layout: &Layout) -> Vec<isize> {
+        let mut offsets = vec![layout.offset() as isize];
         for (&length, &stride) in layout.shape().iter().zip(layout.strides()) {
-            places = places.iter().flat_map(|place| (0..length as isize).map(move |i| place + i * stride)).collect();
+            offsets =
+                offsets.iter().flat_map(|offset| (0..length as isize).map(move |i| offset + i * stride)).collect();
         }
-        places
+        offsets
     }
 
     #[test]
-    fn views_reach_the_elements_that_they_say() {
+    fn views_address_the_expected_elements() {
         let base = Layout::contiguous(Shape::from((2, 3, 4)));
-        assert_eq!(places(&base), (0..24).collect::<Vec<_>>());
-        assert_eq!(places(&base.permuted(&[2, 0, 1]))[..4], [0, 4, 8, 12]);
-        assert_eq!(places(&base.sliced(2, 1, 2, 2).sliced(0, 1, 1, 1)), [13, 15, 17, 19, 21, 23]);
-        assert_eq!(places(&base.sliced(1, 2, 3, -1))[..5], [8, 9, 10, 11, 4]);
-        let spread = Layout::contiguous(Shape::from((2, 1))).broadcast_to(&Shape::from((2, 2, 2)));
-        assert_eq!(places(&spread), [0, 0, 1, 1, 0, 0, 1, 1]);
-        for layout in [base.permuted(&[2, 0, 1]), base.sliced(1, 2, 3, -1), base.sliced(0, 2, 0, 1), spread] {
-            let places = places(&layout);
-            let reach =
-                places.iter().min().map_or(0..0, |&low| low as usize..*places.iter().max().unwrap() as usize + 1);
-            assert_eq!(layout.reach().len(), reach.len(), "{layout:?}");
+        assert_eq!(offsets(&base), (0..24).collect::<Vec<_>>());
+        assert_eq!(offsets(&base.permuted(&[2, 0, 1]))[..4], [0, 4, 8, 12]);
+        assert_eq!(offsets(&base.sliced(2, 1, 2, 2).sliced(0, 1, 1, 1)), [13, 15, 17, 19, 21, 23]);
+        assert_eq!(offsets(&base.sliced(1, 2, 3, -1))[..5], [8, 9, 10, 11, 4]);
+        let broadcast = Layout::contiguous(Shape::from((2, 1))).broadcast_to(&Shape::from((2, 2, 2)));
+        assert_eq!(offsets(&broadcast), [0, 0, 1, 1, 0, 0, 1, 1]);
+        for layout in [base.permuted(&[2, 0, 1]), base.sliced(1, 2, 3, -1), base.sliced(0, 2, 0, 1), broadcast] {
+            let offsets = offsets(&layout);
+            let range =
+                offsets.iter().min().map_or(0..0, |&low| low as usize..*offsets.iter().max().unwrap() as usize + 1);
+            assert_eq!(layout.range().len(), range.len(), "{layout:?}");
         }
     }
 
@@ -230,21 +231,21 @@ mod tests {
         for view in &views {
             for shape in shapes.map(Shape::new) {
                 // If strides exist, they are the distances from the first element to the second along each axis.
-                let (places_of_view, steps) = (places(view), shape.strides());
-                let distance = |axis: usize| places_of_view[steps[axis] as usize % 24] - places_of_view[0];
+                let (offsets_of_view, steps) = (offsets(view), shape.strides());
+                let distance = |axis: usize| offsets_of_view[steps[axis] as usize % 24] - offsets_of_view[0];
                 let strides: Vec<isize> =
                     (0..shape.rank()).map(|axis| if shape[axis] == 1 { 0 } else { distance(axis) }).collect();
-                let is_possible = places(&Layout::strided(shape.clone(), &strides, view.offset())) == places_of_view;
+                let is_possible = offsets(&Layout::strided(shape.clone(), &strides, view.offset())) == offsets_of_view;
                 let reshaped = view.reshaped(&shape);
                 assert_eq!(reshaped.is_some(), is_possible, "{view:?} {shape}");
                 refused += usize::from(!is_possible);
                 if let Some(reshaped) = reshaped {
-                    assert_eq!(places(&reshaped), places_of_view, "{view:?} {shape}");
+                    assert_eq!(offsets(&reshaped), offsets_of_view, "{view:?} {shape}");
                 }
             }
         }
         assert!((10..30).contains(&refused), "{refused} of 40 refused");
         let empty = Layout::contiguous(Shape::from((2, 0))).reshaped(&Shape::from((0, 5))).unwrap();
-        assert_eq!(places(&empty), []);
+        assert_eq!(offsets(&empty), []);
     }
 }

@@ -29,7 +29,7 @@ fn an_op_from_elsewhere_has_loops_and_wgsl() {
         unsafe { tile(&mut out, [&x, &[], &[]]) };
         for (&x, &found) in x.iter().zip(&out) {
             let expected = CUBE.reference()(&[f32::from_bits(x).into()]);
-            assert!(CUBE.bound(DType::F32).allows(DType::F32, expected, f32::from_bits(found).into()));
+            assert!(CUBE.error_bound(DType::F32).allows(DType::F32, expected, f32::from_bits(found).into()));
         }
     }
     let text = "fn cube(a0: f32) -> f32 {\n    let v1 = a0 * a0;\n    let v2 = v1 * a0;\n    return v2;\n}\n";

@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! Shared by kernels: `walk` and `places` (strided iteration, on the CPU and in WGSL), `rows` (row-wise CPU kernels), `team` (GPU invocations that
+//! Shared by kernels: `strided` and `offsets` (strided iteration, on the CPU and in WGSL), `rows` (row-wise CPU kernels), `row_team` (GPU invocations that
 //! share a row), `tiles` (workgroup-memory tiles), `indices`, `memory`.
 
 pub mod attention;
@@ -26,24 +26,24 @@ mod indices;
 pub mod matmul;
 mod memory;
 pub mod norm;
-mod places;
+mod offsets;
 pub mod pool;
+mod row_team;
 mod rows;
 pub mod scan;
 pub mod scatter;
 pub mod softmax;
 pub mod sort;
-mod team;
+mod strided;
 #[cfg(test)]
 mod testing;
 mod tiles;
 mod unsigned;
-mod walk;
 pub mod wide;
 pub mod window;
 
 /// The unit roundoff of `f32`: the largest relative error of one rounding, half an ULP.
-const HALF_STEP: f64 = 1.0 / (1u64 << 24) as f64;
+const UNIT_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 
 /// Implements the methods of [`KernelOp`](kiln_ir::KernelOp) that call the op's CPU function and its WGSL function.
 macro_rules! kernel_code {

@@ -1,6 +1,6 @@
 //! Typed access to operands and outputs, and copies between them.
 
-use crate::walk::{Walk, share};
+use crate::strided::{StridedIter, parallel_for};
 use bytemuck::Pod;
 use kiln_ir::Result;
 use kiln_ir::host::{HostOperand, HostOutput, Workers};
@@ -71,15 +71,15 @@ macro_rules! by_width {
 pub(crate) use by_width;
 
 /// Copies a strided run of elements to contiguous memory.
-pub(crate) fn copy_run<T: Pod>(to: &mut [T], from: &[T], place: isize, stride: isize) {
+pub(crate) fn copy_run<T: Pod>(to: &mut [T], from: &[T], offset: isize, stride: isize) {
     match stride {
-        1 => to.copy_from_slice(&from[place as usize..place as usize + to.len()]),
-        0 => to.fill(from[place as usize]),
+        1 => to.copy_from_slice(&from[offset as usize..offset as usize + to.len()]),
+        0 => to.fill(from[offset as usize]),
         _ => {
-            let mut place = place;
+            let mut offset = offset;
             for element in to {
-                *element = from[place as usize];
-                place += stride;
+                *element = from[offset as usize];
+                offset += stride;
             }
         }
     }
@@ -91,12 +91,12 @@ pub(crate) fn copy_all<T: Pod + Send + Sync>(
     operand: &HostOperand<'_>,
     to: &Target<'_, T>,
 ) -> Result<()> {
-    let (from, walk) = (elements::<T>(operand), Walk::over(operand.layout));
-    let [stride] = walk.inner();
-    share(workers, walk.items(), 1, |range| {
-        walk.runs(range, |first, [place], length| {
+    let (from, iter) = (elements::<T>(operand), StridedIter::over(operand.layout));
+    let [stride] = iter.inner();
+    parallel_for(workers, iter.items(), 1, |range| {
+        iter.runs(range, |first, [offset], length| {
             // SAFETY: the ranges passed to the tasks are disjoint.
-            copy_run(unsafe { to.slice(first, length) }, from, place, stride);
+            copy_run(unsafe { to.slice(first, length) }, from, offset, stride);
         });
     })
 }

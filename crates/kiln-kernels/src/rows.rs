@@ -3,7 +3,7 @@
 use crate::indices::{invalid, text};
 use crate::matmul::vector::{LANES, Stored, Vector};
 use crate::memory::elements;
-use crate::walk::{Walk, share};
+use crate::strided::{StridedIter, parallel_for};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostOperand, HostOutput};
 use kiln_ir::{DType, Layout, Result};
@@ -26,10 +26,10 @@ pub(crate) fn has_whole_rows(layout: &Layout) -> bool {
     last.is_some_and(|last| layout.shape()[last] <= 1 || layout.strides()[last] == 1)
 }
 
-/// Returns a walk over the starts of the rows, and the row length.
-pub(crate) fn rows_of(layout: &Layout) -> (Walk<1>, usize) {
+/// Returns an iterator over the starts of the rows, and the row length.
+pub(crate) fn rows_of(layout: &Layout) -> (StridedIter<1>, usize) {
     let last = layout.shape().rank() - 1;
-    let starts = Walk::new(&layout.shape()[..last], [&layout.strides()[..last]], [layout.offset() as isize]);
+    let starts = StridedIter::new(&layout.shape()[..last], [&layout.strides()[..last]], [layout.offset() as isize]);
     (starts, layout.shape()[last])
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn each_row<T: Stored>(
     }
     let (rows, length) = rows_of(layout);
     let together = (STORED / length).max(1);
-    share(call.workers, rows.items(), (8 + length / 4) * cost, |range| {
+    parallel_for(call.workers, rows.items(), (8 + length / 4) * cost, |range| {
         let mut results = Results::new(call.output, range.start * length, together.min(range.len()) * length);
         let end = range.end * length;
         rows.each(range, |[place]| {
@@ -186,9 +186,9 @@ pub(crate) fn numbers<'a>(operand: &HostOperand<'a>) -> Cow<'a, [f32]> {
 }
 
 fn widened<T: Stored>(operand: &HostOperand<'_>) -> Vec<f32> {
-    let (from, walk) = (elements::<T>(operand), Walk::over(operand.layout));
-    let mut numbers = Vec::with_capacity(walk.items());
-    walk.each(0..walk.items(), |[place]| numbers.push(from[place as usize].into()));
+    let (from, iter) = (elements::<T>(operand), StridedIter::over(operand.layout));
+    let mut numbers = Vec::with_capacity(iter.items());
+    iter.each(0..iter.items(), |[place]| numbers.push(from[place as usize].into()));
     numbers
 }
 

@@ -5,7 +5,7 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostOperand, HostOutput, Workers};
 use kiln_ir::kernel::{self, Body, Instruction, Program};
 use kiln_ir::wgsl::{WgslCall, WgslFeatures, WgslKernel};
-use kiln_ir::{Class, DType, KernelOp, Layout, Result, Shape, SimdLevel, odd};
+use kiln_ir::{Class, DType, KernelOp, Layout, Result, Shape, SimdLevel, round_to_odd};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -130,10 +130,11 @@ impl Memory {
     pub(crate) fn set(&mut self, index: usize, value: f64) {
         match self.dtype {
             DType::F16 => {
-                bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f32(odd::f32_of(value));
+                bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f32(round_to_odd::f32_of(value));
             }
             DType::BF16 => {
-                bytemuck::cast_slice_mut::<_, bf16>(&mut self.words)[index] = bf16::from_f32(odd::f32_of(value));
+                bytemuck::cast_slice_mut::<_, bf16>(&mut self.words)[index] =
+                    bf16::from_f32(round_to_odd::f32_of(value));
             }
             DType::F32 => bytemuck::cast_slice_mut::<_, f32>(&mut self.words)[index] = value as f32,
             DType::I32 => bytemuck::cast_slice_mut::<_, i32>(&mut self.words)[index] = value as i32,
@@ -157,9 +158,9 @@ pub(crate) struct Operand {
 impl Operand {
     /// Fills each element from `value`, which is called once per memory location, in row-major order.
     pub(crate) fn new(dtype: DType, layout: Layout, mut value: impl FnMut() -> f64) -> Self {
-        let mut memory = Memory::poisoned(dtype, layout.reach().end + 1);
-        let mut is_set = vec![false; layout.reach().end];
-        for place in places(&layout) {
+        let mut memory = Memory::poisoned(dtype, layout.range().end + 1);
+        let mut is_set = vec![false; layout.range().end];
+        for place in offsets(&layout) {
             if !std::mem::replace(&mut is_set[place], true) {
                 memory.set(place, value());
             }
@@ -185,7 +186,7 @@ impl Operand {
 
     /// Returns the elements in row-major order.
     pub(crate) fn values(&self) -> Vec<f64> {
-        places(&self.layout).map(|place| self.memory.get(place)).collect()
+        offsets(&self.layout).map(|place| self.memory.get(place)).collect()
     }
 }
 
@@ -235,7 +236,7 @@ pub(crate) fn indexed(cases: &[(&[usize], &[usize], usize)], end: usize, mut che
 }
 
 /// Iterates over the offsets of all elements in row-major order.
-pub(crate) fn places(layout: &Layout) -> impl Iterator<Item = usize> {
+pub(crate) fn offsets(layout: &Layout) -> impl Iterator<Item = usize> {
     (0..layout.shape().elem_count()).map(|mut index| {
         let mut place = layout.offset() as isize;
         for (&length, &stride) in layout.shape().iter().zip(layout.strides()).rev() {

@@ -124,7 +124,7 @@ impl Load<'_> {
 
 /// Returns the last element that a layout reaches, for [`Load`].
 pub(crate) fn last_element(layout: &Layout) -> u32 {
-    layout.reach().end.saturating_sub(1) as u32
+    layout.range().end.saturating_sub(1) as u32
 }
 
 /// Renders one step of the sums `{sum}{row}_{four}`: the invocation's line `row` in `rows` times its group `four` in `columns`.

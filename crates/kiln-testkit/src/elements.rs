@@ -1,7 +1,7 @@
 //! Conversion of numbers to elements of a dtype and back. `f64` holds every element exactly, except `I64` beyond 2^53.
 
 use half::{bf16, f16};
-use kiln_ir::{DType, odd};
+use kiln_ir::{DType, round_to_odd};
 
 /// Encodes numbers as little-endian elements: floats rounded once, to nearest; integers truncated and clamped, 0 for NaN.
 pub fn encode(numbers: &[f64], dtype: DType) -> Vec<u8> {
@@ -11,8 +11,8 @@ pub fn encode(numbers: &[f64], dtype: DType) -> Vec<u8> {
         bytes
     };
     match dtype {
-        DType::F16 => each(&|number, bytes| bytes.extend(f16::from_f32(odd::f32_of(number)).to_le_bytes())),
-        DType::BF16 => each(&|number, bytes| bytes.extend(bf16::from_f32(odd::f32_of(number)).to_le_bytes())),
+        DType::F16 => each(&|number, bytes| bytes.extend(f16::from_f32(round_to_odd::f32_of(number)).to_le_bytes())),
+        DType::BF16 => each(&|number, bytes| bytes.extend(bf16::from_f32(round_to_odd::f32_of(number)).to_le_bytes())),
         DType::F32 => each(&|number, bytes| bytes.extend((number as f32).to_le_bytes())),
         DType::I32 => each(&|number, bytes| bytes.extend((number as i32).to_le_bytes())),
         DType::U32 => each(&|number, bytes| bytes.extend((number as u32).to_le_bytes())),

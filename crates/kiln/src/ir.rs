@@ -10,4 +10,4 @@
 //! assert_eq!(op::RELU.reference()(&[-1.0]), 0.0);
 //! ```
 
-pub use kiln_ir::{Bytes, Class, Layout, gradient, graph, host, kernel, odd, op, plan, wgsl, with_element};
+pub use kiln_ir::{Bytes, Class, Layout, gradient, graph, host, kernel, op, plan, round_to_odd, wgsl, with_element};

@@ -203,7 +203,7 @@ fn accuracy(op: &ElementOp) -> Accuracy {
     let result =
         if matches!(op.signature, Signature::Compare | Signature::Bits { .. }) { DType::U8 } else { DType::F32 };
     let is_float = op.takes(kiln::ir::Class::Float) || matches!(op.signature, Signature::BitsToFloat { .. });
-    let bound = op.bound(if is_float { result } else { DType::U8 });
+    let bound = op.error_bound(if is_float { result } else { DType::U8 });
     if bound == kiln::ir::op::Tolerance::EXACT {
         return Accuracy::Exact;
     }
@@ -227,7 +227,7 @@ fn accuracy_of_kernels(kind: Kind, kernels: &[&Kernel]) -> Accuracy {
             }
         }
         (_, [kernel]) if is_cast(kernel) => rounded,
-        (_, [kernel]) => match kernel.core.bound(&vec![1.0; kernel.operands().count()]) {
+        (_, [kernel]) => match kernel.core.error_bound(&vec![1.0; kernel.operands().count()]) {
             0.0 => Accuracy::Exact,
             absolute => Accuracy::AtLength64 { absolute },
         },

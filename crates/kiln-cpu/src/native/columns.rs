@@ -1,6 +1,6 @@
 //! Reductions along columns: kept elements are adjacent in memory.
 
-use super::fold::{Cell, Fold, Folding};
+use super::fold::{Accumulator, Fold, Folding};
 use super::lanes::{LANES, Stored, Vector};
 use bytemuck::Zeroable;
 use smallvec::SmallVec;
@@ -34,13 +34,13 @@ impl Rows {
     }
 }
 
-/// Column accumulators in vector form, before they are merged into cells.
+/// Column sums in vector form, before they are merged into the accumulators.
 pub(super) struct Columns {
     sums: Lane,
     words: Lane,
     places: Lane,
     width: usize,
-    /// Additions to `sums` since they were merged into cells.
+    /// Additions to `sums` since they were last merged into the accumulators.
     additions: usize,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Lanes<'a> {
 }
 
 impl Columns {
-    pub(super) fn new(width: usize, start: Cell) -> Self {
+    pub(super) fn new(width: usize, start: Accumulator) -> Self {
         let len = width.next_multiple_of(LANES);
         let [sums, words, places] = [0, start.word, 0].map(|word| Lane::from_elem(word, len));
         Self { sums, words, places, width, additions: 0 }
@@ -66,19 +66,19 @@ impl Columns {
     ///
     /// # Safety
     /// As [`Folding::columns`].
-    pub(super) unsafe fn add(&mut self, folding: &Folding, rows: Rows, cells: &mut [Cell]) {
+    pub(super) unsafe fn add(&mut self, folding: &Folding, rows: Rows, accumulators: &mut [Accumulator]) {
         let together = self.width / rows.width;
         let (pitch, width, count) = (rows.pitch * together, rows.width * together, rows.count / together);
         // SAFETY: these are the caller's rows.
         unsafe {
-            self.add_some(folding, Rows { pitch, width, count, ..rows }, cells);
-            self.add_some(folding, rows.skip(count * together), cells);
+            self.add_some(folding, Rows { pitch, width, count, ..rows }, accumulators);
+            self.add_some(folding, rows.skip(count * together), accumulators);
         }
     }
 
     /// # Safety
     /// As [`Folding::columns`].
-    unsafe fn add_some(&mut self, folding: &Folding, mut rows: Rows, cells: &mut [Cell]) {
+    unsafe fn add_some(&mut self, folding: &Folding, mut rows: Rows, accumulators: &mut [Accumulator]) {
         while rows.count > 0 {
             let count = rows.count.min(ROWS_AT_ONCE);
             // SAFETY: these are a subset of the caller's rows.
@@ -86,24 +86,29 @@ impl Columns {
             rows = rows.skip(count);
             self.additions += count / TOGETHER + count % TOGETHER;
             if self.additions >= MAX_ADDITIONS {
-                self.fold_sums(cells);
+                self.fold_sums(accumulators);
             }
         }
     }
 
-    /// Merges everything into the cells. If there are more columns than cells, the cells repeat.
-    pub(super) fn fold(mut self, folding: &Folding, cells: &mut [Cell]) {
-        self.fold_sums(cells);
-        for (words, places) in self.words[..self.width].chunks(cells.len()).zip(self.places.chunks(cells.len())) {
-            for ((cell, &word), &place) in cells.iter_mut().zip(words).zip(places) {
-                (folding.join)(cell, &Cell { sum: 0.0, word, place });
+    /// Merges everything into the accumulators. If there are more columns than accumulators, several columns share one.
+    pub(super) fn fold(mut self, folding: &Folding, accumulators: &mut [Accumulator]) {
+        self.fold_sums(accumulators);
+        for (words, places) in
+            self.words[..self.width].chunks(accumulators.len()).zip(self.places.chunks(accumulators.len()))
+        {
+            for ((accumulator, &word), &place) in accumulators.iter_mut().zip(words).zip(places) {
+                (folding.join)(accumulator, &Accumulator { sum: 0.0, word, place });
             }
         }
     }
 
-    fn fold_sums(&mut self, cells: &mut [Cell]) {
-        for sums in self.sums[..self.width].chunks(cells.len()) {
-            cells.iter_mut().zip(sums).for_each(|(cell, &sum)| cell.sum += f64::from(f32::from_bits(sum)));
+    fn fold_sums(&mut self, accumulators: &mut [Accumulator]) {
+        for sums in self.sums[..self.width].chunks(accumulators.len()) {
+            accumulators
+                .iter_mut()
+                .zip(sums)
+                .for_each(|(accumulator, &sum)| accumulator.sum += f64::from(f32::from_bits(sum)));
         }
         self.sums.fill(0);
         self.additions = 0;

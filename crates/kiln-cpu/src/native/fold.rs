@@ -3,8 +3,8 @@
 //! Each loop is written once over vectors of a fixed length and compiled for every SIMD level and storage format, so
 //! all levels produce the same bits. Several accumulators hide the latency of an addition.
 
-use super::best::{ArgWinner, Max, Min, Winner};
 use super::columns::{Columns, Lanes, Rows, add_columns};
+use super::extremum::{ArgExtremum, Extremum, Max, Min};
 #[cfg(target_arch = "x86_64")]
 use super::lanes::avx2::Avx2;
 use super::lanes::{Bf16, F16, LANES, Stored, Vector, Whole};
@@ -18,7 +18,7 @@ const VECTORS: usize = 8;
 
 /// The accumulator of one kept element.
 #[derive(Clone, Copy)]
-pub(super) struct Cell {
+pub(super) struct Accumulator {
     pub(super) sum: f64,
     /// The current maximum or minimum, or the sum of integers.
     pub(super) word: u32,
@@ -32,12 +32,12 @@ pub(super) struct Cell {
 #[derive(Clone, Copy)]
 pub(super) struct Folding {
     /// The initial accumulator.
-    pub(super) start: Cell,
+    pub(super) start: Accumulator,
     /// Merges the accumulator of a later part of the same row.
-    pub(super) join: fn(&mut Cell, &Cell),
-    /// Accumulates consecutive rows of `len` elements, one per cell. `place` is the index of the first element in its
+    pub(super) join: fn(&mut Accumulator, &Accumulator),
+    /// Accumulates consecutive rows of `len` elements, one per accumulator. `place` is the index of the first element in its
     /// row.
-    pub(super) rows: unsafe fn(from: *const u8, len: usize, place: usize, cells: &mut [Cell]),
+    pub(super) rows: unsafe fn(from: *const u8, len: usize, place: usize, accumulators: &mut [Accumulator]),
     /// Accumulates rows, which are at most as wide as there are columns.
     pub(super) columns: unsafe fn(rows: Rows, columns: &mut Columns),
 }
@@ -48,18 +48,18 @@ impl Folding {
         match (op, class) {
             (Reduce::Sum | Reduce::Mean, Class::Float) => floats::<Sum>(stored, level),
             (Reduce::Sum | Reduce::Mean, Class::Int | Class::Uint) => words::<WrappingSum>(level),
-            (Reduce::Max, Class::Float) => floats::<Winner<Max<f32>>>(stored, level),
-            (Reduce::Max, Class::Int) => words::<Winner<Max<i32>>>(level),
-            (Reduce::Max, Class::Uint) => words::<Winner<Max<u32>>>(level),
-            (Reduce::Min, Class::Float) => floats::<Winner<Min<f32>>>(stored, level),
-            (Reduce::Min, Class::Int) => words::<Winner<Min<i32>>>(level),
-            (Reduce::Min, Class::Uint) => words::<Winner<Min<u32>>>(level),
-            (Reduce::ArgMax, Class::Float) => floats::<ArgWinner<Max<f32>>>(stored, level),
-            (Reduce::ArgMax, Class::Int) => words::<ArgWinner<Max<i32>>>(level),
-            (Reduce::ArgMax, Class::Uint) => words::<ArgWinner<Max<u32>>>(level),
-            (Reduce::ArgMin, Class::Float) => floats::<ArgWinner<Min<f32>>>(stored, level),
-            (Reduce::ArgMin, Class::Int) => words::<ArgWinner<Min<i32>>>(level),
-            (Reduce::ArgMin, Class::Uint) => words::<ArgWinner<Min<u32>>>(level),
+            (Reduce::Max, Class::Float) => floats::<Extremum<Max<f32>>>(stored, level),
+            (Reduce::Max, Class::Int) => words::<Extremum<Max<i32>>>(level),
+            (Reduce::Max, Class::Uint) => words::<Extremum<Max<u32>>>(level),
+            (Reduce::Min, Class::Float) => floats::<Extremum<Min<f32>>>(stored, level),
+            (Reduce::Min, Class::Int) => words::<Extremum<Min<i32>>>(level),
+            (Reduce::Min, Class::Uint) => words::<Extremum<Min<u32>>>(level),
+            (Reduce::ArgMax, Class::Float) => floats::<ArgExtremum<Max<f32>>>(stored, level),
+            (Reduce::ArgMax, Class::Int) => words::<ArgExtremum<Max<i32>>>(level),
+            (Reduce::ArgMax, Class::Uint) => words::<ArgExtremum<Max<u32>>>(level),
+            (Reduce::ArgMin, Class::Float) => floats::<ArgExtremum<Min<f32>>>(stored, level),
+            (Reduce::ArgMin, Class::Int) => words::<ArgExtremum<Min<i32>>>(level),
+            (Reduce::ArgMin, Class::Uint) => words::<ArgExtremum<Min<u32>>>(level),
             (_, Class::Wide) => unreachable!("64-bit elements are reduced by kernels of their own"),
         }
     }
@@ -91,12 +91,17 @@ fn loops<F: Fold, S: Stored>(level: SimdLevel) -> Folding {
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Avx2, Cell, Columns, Fold, Rows, Stored};
+    use super::{Accumulator, Avx2, Columns, Fold, Rows, Stored};
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) unsafe fn rows<F: Fold, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
+    pub(super) unsafe fn rows<F: Fold, S: Stored>(
+        from: *const u8,
+        len: usize,
+        place: usize,
+        accumulators: &mut [Accumulator],
+    ) {
         // SAFETY: the caller upholds the contract.
-        unsafe { super::add_rows::<F, Avx2, S>(from, len, place, cells) };
+        unsafe { super::add_rows::<F, Avx2, S>(from, len, place, accumulators) };
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -109,25 +114,30 @@ mod avx2 {
 /// The accumulation of a reduction. Everything is `#[inline(always)]`, so that it is compiled for the SIMD level.
 pub(super) trait Fold {
     /// The initial accumulator; its word is the identity of `add_to_columns`.
-    const START: Cell;
+    const START: Accumulator;
 
     /// Accumulates elements of one row; `place` is the index of the first.
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, cell: &mut Cell);
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, accumulator: &mut Accumulator);
 
     /// Accumulates elements of `N` rows into adjacent columns; `place` is the index of the first row.
     fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, place: usize, lanes: Lanes<'_>);
 
-    fn join(cell: &mut Cell, later: &Cell);
+    fn join(accumulator: &mut Accumulator, later: &Accumulator);
 }
 
 /// # Safety
 /// As [`Folding::rows`].
 #[inline(always)]
-unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
+unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(
+    from: *const u8,
+    len: usize,
+    place: usize,
+    accumulators: &mut [Accumulator],
+) {
     // SAFETY: the caller upholds the contract.
-    let values: &[S::Bits] = unsafe { std::slice::from_raw_parts(from.cast(), len * cells.len()) };
-    for (cell, row) in cells.iter_mut().zip(values.chunks_exact(len)) {
-        F::add_run::<V, S>(row, place, cell);
+    let values: &[S::Bits] = unsafe { std::slice::from_raw_parts(from.cast(), len * accumulators.len()) };
+    for (accumulator, row) in accumulators.iter_mut().zip(values.chunks_exact(len)) {
+        F::add_run::<V, S>(row, place, accumulator);
     }
 }
 
@@ -135,10 +145,10 @@ unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(from: *const u8, len: usize, p
 struct Sum;
 
 impl Fold for Sum {
-    const START: Cell = Cell { sum: 0.0, word: 0, place: 0 };
+    const START: Accumulator = Accumulator { sum: 0.0, word: 0, place: 0 };
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, cell: &mut Cell) {
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, accumulator: &mut Accumulator) {
         let (groups, rest) = values.as_chunks::<{ VECTORS * LANES }>();
         let mut wide = [0f64; LANES];
         for block in groups.chunks(SUM_ELEMENTS / (VECTORS * LANES)) {
@@ -157,10 +167,10 @@ impl Fold for Sum {
         for from in vectors {
             widen(&mut wide, S::load::<V>(from));
         }
-        cell.sum += rest.iter().fold(0.0, |sum, &from| sum + f64::from(f32::from_bits(S::word(from))));
+        accumulator.sum += rest.iter().fold(0.0, |sum, &from| sum + f64::from(f32::from_bits(S::word(from))));
         if values.len() >= LANES {
             let [a, b, c, d, e, f, g, h] = wide;
-            cell.sum += ((a + e) + (c + g)) + ((b + f) + (d + h));
+            accumulator.sum += ((a + e) + (c + g)) + ((b + f) + (d + h));
         }
     }
 
@@ -173,8 +183,8 @@ impl Fold for Sum {
         *lanes.sums = V::load(lanes.sums).add_floats(sum).words();
     }
 
-    fn join(cell: &mut Cell, later: &Cell) {
-        cell.sum += later.sum;
+    fn join(accumulator: &mut Accumulator, later: &Accumulator) {
+        accumulator.sum += later.sum;
     }
 }
 
@@ -187,17 +197,17 @@ fn widen<V: Vector>(sums: &mut [f64; LANES], values: V) {
 struct WrappingSum;
 
 impl Fold for WrappingSum {
-    const START: Cell = Cell { sum: 0.0, word: 0, place: 0 };
+    const START: Accumulator = Accumulator { sum: 0.0, word: 0, place: 0 };
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, cell: &mut Cell) {
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, accumulator: &mut Accumulator) {
         let (vectors, rest) = values.as_chunks();
         let mut sum = V::splat(0);
         for from in vectors {
             sum = sum.add_integers(S::load(from));
         }
-        let sum = sum.fold(V::add_integers).wrapping_add(cell.word);
-        cell.word = rest.iter().fold(sum, |sum, &from| sum.wrapping_add(S::word(from)));
+        let sum = sum.fold(V::add_integers).wrapping_add(accumulator.word);
+        accumulator.word = rest.iter().fold(sum, |sum, &from| sum.wrapping_add(S::word(from)));
     }
 
     #[inline(always)]
@@ -209,7 +219,7 @@ impl Fold for WrappingSum {
         *lanes.words = sum.words();
     }
 
-    fn join(cell: &mut Cell, later: &Cell) {
-        cell.word = cell.word.wrapping_add(later.word);
+    fn join(accumulator: &mut Accumulator, later: &Accumulator) {
+        accumulator.word = accumulator.word.wrapping_add(later.word);
     }
 }

@@ -193,7 +193,7 @@ impl Load {
 
 /// Returns the axes of a layout from the innermost, merged where contiguous.
 fn merged(layout: &Layout) -> SmallVec<[Axis; 4]> {
-    let (lengths, strides) = Layout::joined(layout.shape(), &[layout.strides()]);
+    let (lengths, strides) = Layout::merge_axes(layout.shape(), &[layout.strides()]);
     lengths.into_iter().zip(strides.concat()).rev().map(|(length, stride)| Axis { length, stride }).collect()
 }
 

@@ -5,7 +5,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use kiln_ir::op::TileLoop;
-use kiln_ir::{Class, DType, SimdLevel, odd};
+use kiln_ir::{Class, DType, SimdLevel, round_to_odd};
 
 macro_rules! loops {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $body:block)*) => {
@@ -23,7 +23,7 @@ macro_rules! loops {
 
         /// The loops compiled for the baseline target, and inlined into those of each level.
         mod code {
-            use super::{each, nearest_bf16, odd};
+            use super::{each, nearest_bf16, round_to_odd};
 
             $(#[inline(always)]
             pub(super) fn $name($($arg: $ty),*) $body)*
@@ -75,11 +75,11 @@ loops! {
     uint_to_float(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| (x as f32).to_bits()) }
     /// `i32` to the nearest `BF16`. Rounds to odd first, to avoid double rounding.
     int_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
-        each(out, args[0], |x| nearest_bf16(odd::f32_of(f64::from(x as i32)).to_bits()) << 16);
+        each(out, args[0], |x| nearest_bf16(round_to_odd::f32_of(f64::from(x as i32)).to_bits()) << 16);
     }
     /// `u32` to the nearest `BF16`, likewise.
     uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
-        each(out, args[0], |x| nearest_bf16(odd::f32_of(f64::from(x)).to_bits()) << 16);
+        each(out, args[0], |x| nearest_bf16(round_to_odd::f32_of(f64::from(x)).to_bits()) << 16);
     }
     /// Zero-extends the lowest byte.
     wrap_u8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| x & 0xff) }

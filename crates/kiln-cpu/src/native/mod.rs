@@ -1,13 +1,13 @@
 //! Native execution of plans: everything that does not depend on the data is decided once, when a plan is compiled.
 //!
 //! Steps run in order, each over tiles that stay in the L1 cache, on the caller's thread or, if it is worth it, on
-//! all threads. A run of consecutive native steps (a row) locks all buffers once. A step whose op has no CPU code is
-//! a WGSL kernel between two rows.
+//! all threads. A run of consecutive native steps (a group) locks all buffers once. A step whose op has no CPU code is
+//! a WGSL kernel between two groups.
 
-mod best;
 mod blocks;
 mod body;
 mod columns;
+mod extremum;
 mod fold;
 mod lanes;
 mod load;
@@ -33,7 +33,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use step::{PlanStep, Room};
+use step::{BufferRequirement, PlanStep};
 use timer::TimedSteps;
 use workers::Pieces;
 
@@ -43,17 +43,17 @@ pub(crate) struct NativePlan {
     plan: Arc<Plan>,
     name: Arc<str>,
     steps: Vec<PlanStep>,
-    /// The steps in order, grouped into rows that run under one lock.
-    rows: Vec<Row>,
+    /// The steps in order, in groups that each run under one lock.
+    groups: Vec<StepGroup>,
     /// The size and alignment required of each buffer: slots, dedicated values, inputs.
-    rooms: Vec<Room>,
+    requirements: Vec<BufferRequirement>,
     /// Minimum number of inputs; a run may pass inputs that no step reads.
     inputs: usize,
     scalars: usize,
 }
 
 /// Consecutive steps that run under one lock.
-enum Row {
+enum StepGroup {
     /// Native steps: their range in the plan, and in [`NativePlan::steps`].
     Native {
         of_plan: Range<usize>,
@@ -75,16 +75,17 @@ impl NativePlan {
     /// Returns `Internal` if the plan is malformed; errors of [`WgslStep::new`] if a step has no CPU code.
     pub(crate) fn new(cpu: Arc<CpuDevice>, device: &Device, plan: &Arc<Plan>) -> Result<Self> {
         let own = plan.values.iter().filter(|value| value.place == Place::Own).count();
-        let mut rooms: Vec<Room> = plan.slots.iter().map(|&bytes| Room { bytes, alignment: 4 }).collect();
+        let mut requirements: Vec<BufferRequirement> =
+            plan.slots.iter().map(|&bytes| BufferRequirement { bytes, alignment: 4 }).collect();
         let mut places = Vec::with_capacity(plan.values.len());
         for value in &plan.values {
             let bytes = (value.ty.shape.elem_count() * value.ty.dtype.bytes()) as u64;
             match value.place {
-                Place::Slot(slot) if plan.slots.get(slot).is_some_and(|&room| bytes <= room) => places.push(slot),
+                Place::Slot(slot) if plan.slots.get(slot).is_some_and(|&size| bytes <= size) => places.push(slot),
                 Place::Slot(slot) => return Err(bug(format!("a value of {bytes} bytes does not fit slot {slot}"))),
                 Place::Own => {
-                    places.push(rooms.len());
-                    rooms.push(Room { bytes, alignment: value.ty.dtype.bytes() });
+                    places.push(requirements.len());
+                    requirements.push(BufferRequirement { bytes, alignment: value.ty.dtype.bytes() });
                 }
             }
         }
@@ -93,43 +94,43 @@ impl NativePlan {
             Source::Input(input) => Some(first_input + input),
             Source::Value(value) => places.get(value).copied(),
         };
-        let (mut steps, mut rows, mut scalars) = (Vec::new(), vec![Row::native(0, 0)], 0);
+        let (mut steps, mut groups, mut scalars) = (Vec::new(), vec![StepGroup::native(0, 0)], 0);
         for (number, step) in plan.steps.iter().enumerate() {
             if !has_host_code(step) {
-                rows.push(Row::Wgsl(Box::new(WgslStep::new(device, plan, step)?)));
-                rows.push(Row::native(number + 1, steps.len()));
+                groups.push(StepGroup::Wgsl(Box::new(WgslStep::new(device, plan, step)?)));
+                groups.push(StepGroup::native(number + 1, steps.len()));
                 continue;
             }
-            let made = PlanStep::new(step, plan, &find, cpu.simd(), &mut rooms);
+            let made = PlanStep::new(step, plan, &find, cpu.simd(), &mut requirements);
             let made = made.map_err(|error| error.context(format!("kernel `{}`", step.kernel.name)))?;
             scalars = scalars.max(made.scalars());
             steps.push(made);
-            if let Some(Row::Native { of_plan, steps, .. }) = rows.last_mut() {
+            if let Some(StepGroup::Native { of_plan, steps, .. }) = groups.last_mut() {
                 (of_plan.end, steps.end) = (number + 1, steps.end + 1);
             }
         }
-        // A plan without steps is one empty row, so that its run gets a submission number.
-        let is_needed = |row: &Row| !matches!(row, Row::Native { steps, .. } if steps.is_empty());
-        if rows.len() > 1 {
-            rows.retain(is_needed);
+        // A plan without steps is one empty group, so that its run gets a submission number.
+        let is_needed = |group: &StepGroup| !matches!(group, StepGroup::Native { steps, .. } if steps.is_empty());
+        if groups.len() > 1 {
+            groups.retain(is_needed);
         }
-        let inputs = rooms.len() - first_input;
-        Ok(Self { cpu, plan: Arc::clone(plan), name: name(plan), steps, rows, rooms, inputs, scalars })
+        let inputs = requirements.len() - first_input;
+        Ok(Self { cpu, plan: Arc::clone(plan), name: name(plan), steps, groups, requirements, inputs, scalars })
     }
 
-    /// Runs a row of steps, with its buffers locked.
+    /// Runs a group of steps, with its buffers locked.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if the buffers or scalars do not match the plan, or if a kernel finds an operand
     /// with invalid elements; `Internal` if a kernel panicked.
-    fn run_row(
+    fn run_group(
         &self,
-        row: &Row,
+        group: &StepGroup,
         buffers: &BufferSet<'_>,
         scalars: &[u32],
         timer: Option<&mut KernelTimer>,
     ) -> Result<()> {
-        let Row::Native { of_plan, steps, timed_steps } = row else { return Ok(()) };
+        let StepGroup::Native { of_plan, steps, timed_steps } = group else { return Ok(()) };
         // Held until the end: the bases are valid only while the lock is held.
         let mut locked = buffers.lock();
         let bases = self.bases(buffers, &mut locked)?;
@@ -150,12 +151,12 @@ impl NativePlan {
         Ok(())
     }
 
-    /// Returns the base address of each buffer, in the order of `rooms`.
+    /// Returns the base address of each buffer, in the order of `requirements`.
     fn bases(&self, buffers: &BufferSet<'_>, locked: &mut LockedBuffers<'_>) -> Result<Bases> {
-        let written = self.rooms.len() - self.inputs;
+        let written = self.requirements.len() - self.inputs;
         let inputs = buffers.buffers().len() - written;
-        let mut bases = Bases::with_capacity(self.rooms.len());
-        for (index, room) in self.rooms.iter().enumerate() {
+        let mut bases = Bases::with_capacity(self.requirements.len());
+        for (index, requirement) in self.requirements.iter().enumerate() {
             let (buffer, start) = if index < written {
                 let buffer = inputs + index;
                 (buffer, bytes_of_mut(&mut locked.region_mut(buffer))?.as_mut_ptr())
@@ -163,7 +164,7 @@ impl NativePlan {
                 let buffer = index - written;
                 (buffer, bytes_of(&locked.region(buffer))?.as_ptr().cast_mut())
             };
-            room.check(buffer, buffers.buffers()[buffer].0.bytes(), start)?;
+            requirement.check(buffer, buffers.buffers()[buffer].0.bytes(), start)?;
             bases.push(start);
         }
         Ok(bases)
@@ -171,7 +172,7 @@ impl NativePlan {
 
     /// Returns an error if the arguments of a run do not match the plan.
     fn check(&self, run: &PlanRun<'_>) -> Result<()> {
-        let (slots, own) = (self.plan.slots.len(), self.rooms.len() - self.inputs - self.plan.slots.len());
+        let (slots, own) = (self.plan.slots.len(), self.requirements.len() - self.inputs - self.plan.slots.len());
         let PlanRun { inputs, slots: found_slots, outputs, scalars } = run;
         let found = (inputs.len(), found_slots.len(), outputs.len(), scalars.len());
         if found.0 >= self.inputs && (found.1, found.2) == (slots, own) && found.3 >= self.scalars {
@@ -193,15 +194,15 @@ impl CompiledPlan for NativePlan {
         let written = run.slots.iter().chain(run.outputs).map(|buffer| (buffer, BufferUse::Write));
         let buffers = BufferSet::new(read.chain(written)).map_err(in_context)?;
         let mut last = 0;
-        for row in &self.rows {
-            last = match row {
-                Row::Wgsl(step) => {
+        for group in &self.groups {
+            last = match group {
+                StepGroup::Wgsl(step) => {
                     let mut commands = device.commands();
                     step.record(device, run, &mut commands)?;
                     device.submit(commands)?
                 }
-                Row::Native { .. } => device.run_on_host(&self.name, &buffers, || {
-                    self.cpu.run_native(&self.name, |timer| self.run_row(row, &buffers, run.scalars, timer))
+                StepGroup::Native { .. } => device.run_on_host(&self.name, &buffers, || {
+                    self.cpu.run_native(&self.name, |timer| self.run_group(group, &buffers, run.scalars, timer))
                 })?,
             };
         }
@@ -209,29 +210,29 @@ impl CompiledPlan for NativePlan {
     }
 
     fn packs_results(&self) -> bool {
-        self.rows.iter().all(|row| matches!(row, Row::Native { .. }))
+        self.groups.iter().all(|group| matches!(group, StepGroup::Native { .. }))
     }
 
     fn bytes(&self) -> u64 {
-        let kernels = self.rows.iter().map(|row| match row {
-            Row::Wgsl(step) => step.bytes(),
-            Row::Native { .. } => size_of::<Row>() as u64,
+        let kernels = self.groups.iter().map(|group| match group {
+            StepGroup::Wgsl(step) => step.bytes(),
+            StepGroup::Native { .. } => size_of::<StepGroup>() as u64,
         });
         let steps: usize = self.steps.iter().map(PlanStep::bytes).sum();
-        kernels.sum::<u64>() + (size_of::<Self>() + steps + size_of_val(&*self.rooms)) as u64
+        kernels.sum::<u64>() + (size_of::<Self>() + steps + size_of_val(&*self.requirements)) as u64
     }
 
     fn sources(&self) -> Vec<(&str, &str)> {
-        let sources = self.rows.iter().filter_map(|row| match row {
-            Row::Wgsl(step) => Some(step.source()),
-            Row::Native { .. } => None,
+        let sources = self.groups.iter().filter_map(|group| match group {
+            StepGroup::Wgsl(step) => Some(step.source()),
+            StepGroup::Native { .. } => None,
         });
         sources.collect()
     }
 }
 
-impl Row {
-    /// Creates an empty row that begins at a step of the plan and at an index of [`NativePlan::steps`].
+impl StepGroup {
+    /// Creates an empty group that begins at a step of the plan and at an index of [`NativePlan::steps`].
     fn native(of_plan: usize, steps: usize) -> Self {
         Self::Native { of_plan: of_plan..of_plan, steps: steps..steps, timed_steps: OnceLock::new() }
     }

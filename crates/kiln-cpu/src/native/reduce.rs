@@ -5,10 +5,10 @@
 
 use super::body::{TileProgram, bug};
 use super::columns::{Columns, Rows};
-use super::fold::{Cell, Folding};
+use super::fold::{Accumulator, Folding};
 use super::tiles::{Arena, Memory, Runner};
 use super::workers::Pieces;
-use crate::threads::Start;
+use crate::threads::SharedPtr;
 use kiln_ir::graph::Reduce;
 use kiln_ir::kernel::{Body, Instruction, Operand};
 use kiln_ir::{Class, DType, Result, Shape, SimdLevel};
@@ -107,36 +107,40 @@ impl ReduceStep {
         if along == 1 {
             return pieces.run(cost, across, &|number| {
                 let Piece { kept, reduced } = piece(number);
-                let mut cells: SmallVec<[Cell; 16]> = SmallVec::from_elem(self.folding.start, BATCH.min(kept.len()));
+                let mut accumulators: SmallVec<[Accumulator; 16]> =
+                    SmallVec::from_elem(self.folding.start, BATCH.min(kept.len()));
                 for start in kept.clone().step_by(BATCH) {
                     let batch = Piece { kept: start..(start + BATCH).min(kept.end), reduced: reduced.clone() };
-                    let cells = &mut cells[..batch.kept.len()];
-                    cells.fill(self.folding.start);
+                    let accumulators = &mut accumulators[..batch.kept.len()];
+                    accumulators.fill(self.folding.start);
                     // SAFETY: guaranteed by the caller; pieces have disjoint kept elements.
                     unsafe {
-                        self.reduce(&batch, input, cells);
-                        self.finish(start, cells, body);
+                        self.reduce(&batch, input, accumulators);
+                        self.finish(start, accumulators, body);
                     }
                 }
             });
         }
-        let mut cells = vec![self.folding.start; self.kept * along];
-        let parts = Start(cells.as_mut_ptr());
+        let mut accumulators = vec![self.folding.start; self.kept * along];
+        let parts = SharedPtr(accumulators.as_mut_ptr());
         pieces.run(cost, across * along, &|number| {
             let piece = piece(number);
             let first = number / across * self.kept + piece.kept.start;
-            // SAFETY: pieces have disjoint cells; the rest is guaranteed by the caller.
+            // SAFETY: pieces have disjoint accumulators; the rest is guaranteed by the caller.
             unsafe {
-                let cells = std::slice::from_raw_parts_mut(parts.at(first), piece.kept.len());
-                self.reduce(&piece, input, cells);
+                let accumulators = std::slice::from_raw_parts_mut(parts.at(first), piece.kept.len());
+                self.reduce(&piece, input, accumulators);
             }
         })?;
-        let (joined, others) = cells.split_at_mut(self.kept);
+        let (joined, others) = accumulators.split_at_mut(self.kept);
         for row in others.chunks(self.kept) {
-            joined.iter_mut().zip(row).for_each(|(cell, other)| (self.folding.join)(cell, other));
+            joined.iter_mut().zip(row).for_each(|(accumulator, other)| (self.folding.join)(accumulator, other));
         }
         // SAFETY: the caller upholds the contract.
-        joined.chunks(BATCH).enumerate().for_each(|(batch, cells)| unsafe { self.finish(batch * BATCH, cells, body) });
+        joined
+            .chunks(BATCH)
+            .enumerate()
+            .for_each(|(batch, accumulators)| unsafe { self.finish(batch * BATCH, accumulators, body) });
         Ok(())
     }
 
@@ -156,31 +160,37 @@ impl ReduceStep {
         }
     }
 
-    /// Accumulates a range of kept and reduced elements into the cells.
+    /// Accumulates a range of kept and reduced elements into the accumulators.
     ///
     /// # Safety
     /// As [`Runner::new`]; the ranges must be within the space.
-    unsafe fn reduce(&self, piece: &Piece, memory: Memory<'_>, cells: &mut [Cell]) {
+    unsafe fn reduce(&self, piece: &Piece, memory: Memory<'_>, accumulators: &mut [Accumulator]) {
         if piece.reduced.is_empty() {
             return;
         }
         // SAFETY: the caller upholds the contract.
         unsafe {
             if let Some(direct) = &self.direct {
-                return self.reduce_direct(direct, piece, memory, cells);
+                return self.reduce_direct(direct, piece, memory, accumulators);
             }
             let (mut arena, longest) = (Arena::new(), piece.kept.len() * piece.reduced.len());
             let mut runner = Runner::new(&self.input, memory, longest, &mut arena);
             match self.order {
-                Order::Rows => self.reduce_rows(piece, &mut runner, cells),
-                Order::Columns => self.reduce_columns(piece, &mut runner, cells),
+                Order::Rows => self.reduce_rows(piece, &mut runner, accumulators),
+                Order::Columns => self.reduce_columns(piece, &mut runner, accumulators),
             }
         }
     }
 
     /// # Safety
     /// As [`reduce`](Self::reduce).
-    unsafe fn reduce_direct(&self, direct: &Direct, piece: &Piece, memory: Memory<'_>, cells: &mut [Cell]) {
+    unsafe fn reduce_direct(
+        &self,
+        direct: &Direct,
+        piece: &Piece,
+        memory: Memory<'_>,
+        accumulators: &mut [Accumulator],
+    ) {
         let (Piece { kept, reduced }, bytes) = (piece, direct.dtype.bytes());
         // SAFETY: the elements of these rows are within the operand's memory, and the processor supports the SIMD
         // level.
@@ -189,15 +199,15 @@ impl ReduceStep {
             match self.order {
                 Order::Rows => {
                     let from = at(kept.start * self.reduced + reduced.start);
-                    (self.folding.rows)(from, reduced.len(), reduced.start, cells);
+                    (self.folding.rows)(from, reduced.len(), reduced.start, accumulators);
                 }
                 Order::Columns => {
                     let from = at(reduced.start * self.kept + kept.start);
                     let (width, count) = (kept.len(), reduced.len());
                     let rows = Rows { from, bytes, pitch: self.kept, width, count, place: reduced.start };
                     let mut columns = self.columns(width);
-                    columns.add(&self.folding, rows, cells);
-                    columns.fold(&self.folding, cells);
+                    columns.add(&self.folding, rows, accumulators);
+                    columns.fold(&self.folding, accumulators);
                 }
             }
         }
@@ -205,14 +215,14 @@ impl ReduceStep {
 
     /// # Safety
     /// As [`reduce`](Self::reduce).
-    unsafe fn reduce_rows(&self, piece: &Piece, runner: &mut Runner<'_>, cells: &mut [Cell]) {
+    unsafe fn reduce_rows(&self, piece: &Piece, runner: &mut Runner<'_>, accumulators: &mut [Accumulator]) {
         let Piece { kept, reduced } = piece;
         let tile_len = runner.tile_len();
         // Short rows share a tile.
         let rows = if reduced.len() == self.reduced { (tile_len / self.reduced).max(1) } else { 1 };
-        for (batch, cells) in cells.chunks_mut(rows).enumerate() {
+        for (batch, accumulators) in accumulators.chunks_mut(rows).enumerate() {
             let first = (kept.start + batch * rows) * self.reduced + reduced.start;
-            let len = reduced.len() * cells.len();
+            let len = reduced.len() * accumulators.len();
             let mut done = 0;
             while done < len {
                 let run = tile_len.min(len - done);
@@ -220,7 +230,7 @@ impl ReduceStep {
                 // words.
                 unsafe {
                     let values = runner.run(first + done, run, std::ptr::null());
-                    (self.folding.rows)(values.cast(), run / cells.len(), reduced.start + done, cells);
+                    (self.folding.rows)(values.cast(), run / accumulators.len(), reduced.start + done, accumulators);
                 }
                 done += run;
             }
@@ -229,12 +239,12 @@ impl ReduceStep {
 
     /// # Safety
     /// As [`reduce`](Self::reduce).
-    unsafe fn reduce_columns(&self, piece: &Piece, runner: &mut Runner<'_>, cells: &mut [Cell]) {
+    unsafe fn reduce_columns(&self, piece: &Piece, runner: &mut Runner<'_>, accumulators: &mut [Accumulator]) {
         let Piece { kept, reduced } = piece;
         // A row that is longer than a tile runs in several parts.
         let tile_len = runner.tile_len();
-        for (part, cells) in cells.chunks_mut(tile_len).enumerate() {
-            let width = cells.len();
+        for (part, accumulators) in accumulators.chunks_mut(tile_len).enumerate() {
+            let width = accumulators.len();
             let mut columns = self.columns(width);
             // Whole rows are contiguous, so several fit in a tile.
             let per_tile = if width == self.kept { tile_len / width } else { 1 };
@@ -245,10 +255,10 @@ impl ReduceStep {
                 unsafe {
                     let from = runner.run(first, count * width, std::ptr::null()).cast();
                     let rows = Rows { from, bytes: size_of::<u32>(), pitch: width, width, count, place };
-                    columns.add(&self.folding, rows, cells);
+                    columns.add(&self.folding, rows, accumulators);
                 }
             }
-            columns.fold(&self.folding, cells);
+            columns.fold(&self.folding, accumulators);
         }
     }
 
@@ -263,10 +273,10 @@ impl ReduceStep {
     ///
     /// # Safety
     /// As [`Runner::new`]; the elements must be within the output, and nothing else may store them.
-    unsafe fn finish(&self, start: usize, cells: &[Cell], memory: Memory<'_>) {
+    unsafe fn finish(&self, start: usize, accumulators: &[Accumulator], memory: Memory<'_>) {
         let mut results = [0; BATCH];
-        let results = &mut results[..cells.len()];
-        results.iter_mut().zip(cells).for_each(|(result, cell)| *result = self.result(cell));
+        let results = &mut results[..accumulators.len()];
+        results.iter_mut().zip(accumulators).for_each(|(result, accumulator)| *result = self.result(accumulator));
         let mut arena = Arena::new();
         // SAFETY: the caller upholds the contract.
         unsafe {
@@ -278,12 +288,12 @@ impl ReduceStep {
         }
     }
 
-    fn result(&self, cell: &Cell) -> u32 {
+    fn result(&self, accumulator: &Accumulator) -> u32 {
         match self.op {
-            Reduce::Sum if self.class == Class::Float => (cell.sum as f32).to_bits(),
-            Reduce::Mean => ((cell.sum / self.reduced as f64) as f32).to_bits(),
-            Reduce::Sum | Reduce::Max | Reduce::Min => cell.word,
-            Reduce::ArgMax | Reduce::ArgMin => cell.place,
+            Reduce::Sum if self.class == Class::Float => (accumulator.sum as f32).to_bits(),
+            Reduce::Mean => ((accumulator.sum / self.reduced as f64) as f32).to_bits(),
+            Reduce::Sum | Reduce::Max | Reduce::Min => accumulator.word,
+            Reduce::ArgMax | Reduce::ArgMin => accumulator.place,
         }
     }
 }

@@ -17,12 +17,12 @@ const PART: usize = 1 << 15;
 
 /// The size and alignment required of a buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct BufferRequirement {
     pub(crate) bytes: u64,
     pub(crate) alignment: usize,
 }
 
-impl Room {
+impl BufferRequirement {
     pub(crate) fn check(self, buffer: usize, bytes: u64, start: *const u8) -> Result<()> {
         let Self { bytes: expected, alignment } = self;
         if bytes >= expected && (start as usize).is_multiple_of(alignment) {
@@ -51,7 +51,7 @@ pub(crate) struct PlanStep {
 enum StepCore {
     Map(TileProgram),
     Reduce(Box<ReduceStep>),
-    Op { op: Arc<dyn KernelOp>, operands: Vec<Operand>, body: TileProgram, rooms: Vec<usize> },
+    Op { op: Arc<dyn KernelOp>, operands: Vec<Operand>, body: TileProgram, operand_bytes: Vec<usize> },
 }
 
 type Pointers = SmallVec<[*const u8; 8]>;
@@ -67,7 +67,7 @@ impl PlanStep {
         size_of::<Self>() + self.name.len() + programs
     }
 
-    /// Compiles a step. `find` returns the buffer of a source; `rooms` is extended by what the step reads of the
+    /// Compiles a step. `find` returns the buffer of a source; `requirements` is extended by what the step reads of the
     /// inputs.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl PlanStep {
         plan: &Plan,
         find: &dyn Fn(&Source) -> Option<usize>,
         level: SimdLevel,
-        rooms: &mut Vec<Room>,
+        requirements: &mut Vec<BufferRequirement>,
     ) -> Result<Self> {
         let kernel = &step.kernel;
         let (elements, dtype) = (kernel.output.shape.elem_count(), kernel.output.dtype);
@@ -97,21 +97,21 @@ impl PlanStep {
             if buffer == writes {
                 return Err(bug(format!("{source:?} is read from where value {} is written", step.writes)));
             }
-            let reach = (operand.layout.reach().end * operand.dtype.bytes()) as u64;
+            let end = (operand.layout.range().end * operand.dtype.bytes()) as u64;
             match *source {
                 Source::Value(value) => {
                     let ty = &plan.values[value].ty;
-                    if ty.dtype != operand.dtype || reach > (ty.shape.elem_count() * ty.dtype.bytes()) as u64 {
+                    if ty.dtype != operand.dtype || end > (ty.shape.elem_count() * ty.dtype.bytes()) as u64 {
                         return Err(bug(format!("{source:?} is read beyond its end or as another dtype")));
                     }
                 }
                 Source::Input(_) => {
-                    if rooms.len() <= buffer {
-                        rooms.resize(buffer + 1, Room { bytes: 0, alignment: 1 });
+                    if requirements.len() <= buffer {
+                        requirements.resize(buffer + 1, BufferRequirement { bytes: 0, alignment: 1 });
                     }
-                    let room = &mut rooms[buffer];
-                    room.bytes = room.bytes.max(reach);
-                    room.alignment = room.alignment.max(operand.dtype.bytes());
+                    let requirement = &mut requirements[buffer];
+                    requirement.bytes = requirement.bytes.max(end);
+                    requirement.alignment = requirement.alignment.max(operand.dtype.bytes());
                 }
             }
             reads.push(buffer as u32);
@@ -122,7 +122,7 @@ impl PlanStep {
             None => (kernel, elements, dtype),
         };
         let body = TileProgram::new(&kernel.body, Some(dtype), level)?;
-        let core = StepCore::new(&kernel.core, body, rooms, &reads, level)?;
+        let core = StepCore::new(&kernel.core, body, requirements, &reads, level)?;
         if matches!(&core, StepCore::Reduce(reduce) if reduce.kept() != elements) {
             return Err(bug(format!("a reduction gives another number of elements than {elements}")));
         }
@@ -141,7 +141,7 @@ impl PlanStep {
     /// Runs the step.
     ///
     /// # Safety
-    /// The buffers at `bases` must have the size and alignment of their rooms. Nothing else may access what the step
+    /// The buffers at `bases` must have the size and alignment that were required of them. Nothing else may access what the step
     /// writes, or write what it reads. `scalars` must have as many elements as the step requires, and the processor
     /// must support the SIMD level.
     ///
@@ -155,7 +155,7 @@ impl PlanStep {
         let output = bases[self.writes as usize];
         let (core, behind) = operands.split_at(self.core_operands);
         let memory = Memory { operands: behind, output, scalars };
-        // SAFETY: the step was checked against the rooms when it was compiled; the rest is guaranteed by the caller.
+        // SAFETY: the step was checked against the requirements when it was compiled; the rest is guaranteed by the caller.
         let done = unsafe {
             match &self.core {
                 StepCore::Map(program) => run_map(program, memory, self.elements, pieces),
@@ -163,10 +163,10 @@ impl PlanStep {
                     let input = Memory { operands: core, output: std::ptr::null_mut(), scalars };
                     reduce.run(input, memory, pieces)
                 }
-                StepCore::Op { op, operands, body, rooms } => {
+                StepCore::Op { op, operands, body, operand_bytes } => {
                     let operands: SmallVec<[HostOperand<'_>; 4]> = operands
                         .iter()
-                        .zip(core.iter().zip(rooms))
+                        .zip(core.iter().zip(operand_bytes))
                         .map(|(Operand { dtype, layout }, (&start, &bytes))| HostOperand {
                             dtype: *dtype,
                             layout,
@@ -183,7 +183,13 @@ impl PlanStep {
 }
 
 impl StepCore {
-    fn new(core: &Core, program: TileProgram, rooms: &[Room], reads: &[u32], level: SimdLevel) -> Result<Self> {
+    fn new(
+        core: &Core,
+        program: TileProgram,
+        requirements: &[BufferRequirement],
+        reads: &[u32],
+        level: SimdLevel,
+    ) -> Result<Self> {
         Ok(match core {
             Core::Map if program.core.is_some() => {
                 return Err(bug("a program without a core takes its results".into()));
@@ -193,9 +199,9 @@ impl StepCore {
                 Self::Reduce(Box::new(ReduceStep::new(*op, input, *kept, program, level)?))
             }
             Core::Op { op, operands } => {
-                let rooms =
-                    reads.iter().take(operands.len()).map(|&read| rooms[read as usize].bytes as usize).collect();
-                Self::Op { op: Arc::clone(op), operands: operands.clone(), body: program, rooms }
+                let operand_bytes =
+                    reads.iter().take(operands.len()).map(|&read| requirements[read as usize].bytes as usize).collect();
+                Self::Op { op: Arc::clone(op), operands: operands.clone(), body: program, operand_bytes }
             }
         })
     }

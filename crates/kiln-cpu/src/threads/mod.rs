@@ -117,7 +117,7 @@ impl Threads {
         if chunk_len == 0 {
             return Err(Error::new(ErrorKind::InvalidArgument, "expected chunks of at least one element, found 0"));
         }
-        let (len, start) = (data.len(), Start(data.as_mut_ptr()));
+        let (len, start) = (data.len(), SharedPtr(data.as_mut_ptr()));
         self.run(len.div_ceil(chunk_len), &|chunk| {
             let offset = chunk * chunk_len;
             let chunk_len = chunk_len.min(len - offset);
@@ -155,12 +155,12 @@ impl Threads {
 }
 
 /// The start of a slice that is divided among threads.
-pub(crate) struct Start<T>(pub(crate) *mut T);
+pub(crate) struct SharedPtr<T>(pub(crate) *mut T);
 
 // SAFETY: threads that share it access disjoint elements, each of which is sent to one of them.
-unsafe impl<T: Send> Sync for Start<T> {}
+unsafe impl<T: Send> Sync for SharedPtr<T> {}
 
-impl<T> Start<T> {
+impl<T> SharedPtr<T> {
     /// Returns a pointer to the element at `offset`.
     ///
     /// # Safety

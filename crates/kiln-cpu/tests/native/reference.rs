@@ -4,7 +4,7 @@ use crate::support::Tensor;
 use half::{bf16, f16};
 use kiln_ir::graph::Reduce;
 use kiln_ir::kernel::Instruction;
-use kiln_ir::{Class, DType, odd};
+use kiln_ir::{Class, DType, round_to_odd};
 
 /// The results of a program for every element of a space. All numbers of a class are exact in `f64`; floats are rounded to
 /// `f32` after each op, as the ops are defined.
@@ -75,8 +75,8 @@ fn in_class(value: f64, class: Class) -> f64 {
 
 pub(crate) fn cast(value: f64, from: Class, to: DType) -> f64 {
     match (from, to) {
-        (_, DType::F16) => f16::from_f32(odd::f32_of(value)).to_f64(),
-        (_, DType::BF16) => bf16::from_f32(odd::f32_of(value)).to_f64(),
+        (_, DType::F16) => f16::from_f32(round_to_odd::f32_of(value)).to_f64(),
+        (_, DType::BF16) => bf16::from_f32(round_to_odd::f32_of(value)).to_f64(),
         (_, DType::F32) => (value as f32).into(),
         (Class::Float, DType::I32) => (value as i32).into(),
         (Class::Float, DType::U32) => (value as u32).into(),

@@ -48,7 +48,7 @@ pub(crate) struct Tensor {
 impl Tensor {
     /// Elements by their place in memory.
     pub(crate) fn new(dtype: DType, layout: Layout, element: impl FnMut(usize) -> f64) -> Self {
-        let bytes = (0..layout.reach().end).map(element).flat_map(|number| to_bytes(dtype, number)).collect();
+        let bytes = (0..layout.range().end).map(element).flat_map(|number| to_bytes(dtype, number)).collect();
         Self { operand: Operand { dtype, layout }, bytes }
     }
 

@@ -2,12 +2,12 @@
 
 mod code;
 mod cpu;
+mod gradients;
 mod lane;
 mod math;
 mod power;
 mod random;
 pub mod reference;
-mod slope;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -213,7 +213,7 @@ impl ElementOp {
 
     /// Returns the tolerance of a result that is computed alone and stored as this dtype. Devices may flush subnormal
     /// numbers to zero. Integers are exact.
-    pub fn bound(&self, dtype: DType) -> Tolerance {
+    pub fn error_bound(&self, dtype: DType) -> Tolerance {
         let Tolerance { ulps, absolute } = self.accuracy;
         let (rounding, scale) = match dtype {
             _ if self.signature == Signature::Compare => return Tolerance::EXACT,

@@ -5,7 +5,7 @@
 
 use super::code::{BitsOp, BitsToFloatOp, CompareOp, FloatOp, IntegerOp, NumberOp, SelectOp};
 use super::lane::{Float, Integer, Number, Uint};
-use super::{ElementOp, Interval, math, power, random, reference, slope};
+use super::{ElementOp, Interval, gradients, math, power, random, reference};
 use crate::gradient::each;
 
 /// Declares ops: what kind it is, its constant and its name, the arguments and where they are sampled, the function of lanes, the
@@ -135,12 +135,12 @@ table! { $
     ///
     /// A NaN wins; of two zeros, the first.
     number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap, logical,
-        gradient(slope::minimum);
+        gradient(gradients::minimum);
     /// The larger of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
     number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap, logical,
-        gradient(slope::maximum);
+        gradient(gradients::maximum);
     /// `x` between `low` and `high`.
     ///
     /// A NaN wins; where `low` is above `high`, the result is `high`.
@@ -148,7 +148,7 @@ table! { $
     number CLAMP clamp(x in ANY, low in (-500.0, 0.0), high in (0.0, 500.0)) =
         math::minimum(math::maximum(x, low), high);
         |x| reference::minimum(reference::maximum(x[0], x[1]), x[2]),
-        gradient(slope::clamp);
+        gradient(gradients::clamp);
     /// 0 where `x` is negative, else `x`.
     ///
     /// A NaN stays; -0 becomes 0.
@@ -202,7 +202,7 @@ table! { $
     #[doc(alias = "powi")]
     #[doc(alias = "powc")]
     float POW pow(a in (0.0, 10.0), b in (-10.0, 10.0)) = power::pow(a, b); |x| x[0].powf(x[1]), ulps(4.0),
-        gradient(slope::pow);
+        gradient(gradients::pow);
     /// The sine of `x` radians.
     ///
     /// Angles beyond 2^20 (1 048 576) count as zero; NaN of infinity. Where the result is near zero, its error is at most 2^-47 of the
@@ -224,7 +224,7 @@ table! { $
         gradient(|_, y, g| each([g - g * y * y]));
     /// The error function.
     float ERF erf(x in (-5.0, 5.0)) = math::erf(x); |x| reference::erf(x[0]), ulps(4.0),
-        gradient(slope::erf);
+        gradient(gradients::erf);
     /// `1 / (1 + e^-x)`.
     #[doc(alias = "expit")]
     #[doc(alias = "logistic")]
@@ -235,14 +235,14 @@ table! { $
     /// Zero of minus infinity.
     #[doc(alias = "swish")]
     float SILU silu(x in (-20.0, 20.0)) = math::silu(x); |x| reference::silu(x[0]), ulps(5.0), absolute(2e-36),
-        gradient(slope::silu);
+        gradient(gradients::silu);
     /// GELU in its tanh form, an approximation: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
     ///
     /// Zero of minus infinity.
     #[doc(alias = "gelu_tanh")]
     #[doc(alias = "gelu_pytorch_tanh")]
     float GELU gelu(x in (-10.0, 10.0)) = math::gelu(x); |x| reference::gelu(x[0]), ulps(5.0), absolute(3e-8),
-        gradient(slope::gelu);
+        gradient(gradients::gelu);
     /// GELU in its exact form, with the error function: `x (1 + erf(x / sqrt 2)) / 2`.
     ///
     /// Zero of minus infinity.
@@ -250,7 +250,7 @@ table! { $
     #[doc(alias = "gelu_none")]
     float GELU_ERF gelu_erf(x in (-10.0, 10.0)) = math::gelu_erf(x); |x| reference::gelu_erf(x[0]), ulps(4.0),
         absolute(2e-7),
-        gradient(slope::gelu_erf);
+        gradient(gradients::gelu_erf);
     /// Whether `a == b`; false where one is a NaN.
     compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap, flat;
     /// Whether `a != b`; true where one is a NaN.
@@ -274,7 +274,7 @@ table! { $
     #[doc(alias = "where_cond")]
     select WHERE where_(condition in (0.0, 1.5), a in ANY, b in ANY) = T::select(condition, a, b);
         |x| if x[0] != 0.0 { x[1] } else { x[2] }, cheap,
-        gradient(slope::select);
+        gradient(gradients::select);
     /// 1 where `x` is 0, else 0.
     #[doc(alias = "not")]
     integer LOGICAL_NOT logical_not(x in FEW) = T::select(x.eq(T::small(0)), T::small(1), T::small(0));

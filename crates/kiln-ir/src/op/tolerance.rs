@@ -21,7 +21,7 @@ impl Tolerance {
     /// ```
     /// use kiln_ir::{DType, op};
     ///
-    /// let bound = op::EXP.bound(DType::F32);
+    /// let bound = op::EXP.error_bound(DType::F32);
     /// assert!(bound.allows(DType::F32, 1f64.exp(), f64::from(1f32.exp())));
     /// assert!(!bound.allows(DType::F32, 1f64.exp(), 2.7182));
     /// ```

@@ -30,7 +30,7 @@ mod target;
 mod tests;
 mod verify;
 mod views;
-mod words;
+mod wide_copy;
 
 pub use key::{PlanKey, key, structure};
 pub use report::Explain;

@@ -11,15 +11,15 @@ pub(super) fn simplify(space: &Shape, kept: usize, operands: &mut [Operand]) -> 
         let still = Layout::strided(space.clone(), &vec![0; space.rank()], 0);
         operands.iter_mut().for_each(|operand| operand.layout = still.clone());
     }
-    let [(mut lengths, mut joined), (reduced, others)] = [0..kept, kept..space.rank()].map(|axes| {
+    let [(mut lengths, mut merged), (reduced, others)] = [0..kept, kept..space.rank()].map(|axes| {
         let strides: Vec<&[isize]> = operands.iter().map(|operand| &operand.layout.strides()[axes.clone()]).collect();
-        Layout::joined(&space[axes], &strides)
+        Layout::merge_axes(&space[axes], &strides)
     });
     let new_kept = lengths.len();
     lengths.extend(reduced);
-    joined.iter_mut().zip(others).for_each(|(joined, others)| joined.extend(others));
+    merged.iter_mut().zip(others).for_each(|(merged, others)| merged.extend(others));
     let shape = Shape::from(lengths);
-    for (operand, strides) in operands.iter_mut().zip(joined) {
+    for (operand, strides) in operands.iter_mut().zip(merged) {
         operand.layout = Layout::strided(shape.clone(), &strides, operand.layout.offset());
     }
     (shape, new_kept)

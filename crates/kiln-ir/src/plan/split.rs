@@ -81,9 +81,9 @@ impl Splitter {
         let partial = self.push(OpNode { op: Op::Reduce(op, in_parts), inputs: [cut].as_slice().into(), ty });
         // The elements of each part are reduced to length 1. Removing that axis restores the node's rank.
         lengths.remove(axis + 1);
-        let joined = self.view(partial, Shape::from(lengths), wide);
+        let view = self.view(partial, Shape::from(lengths), wide);
         let op = Op::Reduce(op, [axis].as_slice().into());
-        OpNode { op, inputs: [joined].as_slice().into(), ty: node.ty.clone() }
+        OpNode { op, inputs: [view].as_slice().into(), ty: node.ty.clone() }
     }
 
     fn view(&mut self, input: NodeId, shape: Shape, dtype: DType) -> NodeId {

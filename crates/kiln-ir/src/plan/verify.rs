@@ -151,7 +151,7 @@ impl Plan {
             let ty = &graph.nodes[node].ty;
             let operand = Operand { dtype: ty.dtype, layout: output.layout.clone() };
             check!(*output.layout.shape() == ty.shape, "an output expected shape {}", ty.shape);
-            self.verify_reach(output.source, &operand, &inputs)?;
+            self.verify_range(output.source, &operand, &inputs)?;
             if let Source::Value(value) = output.source {
                 check!(is_written[value], "no step writes value {value}, an output");
                 check!(self.values[value].place == Place::Own, "value {value} is an output in a slot");
@@ -160,18 +160,18 @@ impl Plan {
         Ok(())
     }
 
-    fn verify_reach(&self, source: Source, operand: &Operand, inputs: &[&OpNode]) -> Result<()> {
-        let (reach, dtype) = match source {
+    fn verify_range(&self, source: Source, operand: &Operand, inputs: &[&OpNode]) -> Result<()> {
+        let (range, dtype) = match source {
             Source::Input(input) => match &inputs[input].op {
-                Op::Input(layout) => (layout.reach(), inputs[input].ty.dtype),
+                Op::Input(layout) => (layout.range(), inputs[input].ty.dtype),
                 _ => (0..0, inputs[input].ty.dtype),
             },
             Source::Value(value) => (0..self.values[value].ty.shape.elem_count(), self.values[value].ty.dtype),
         };
         check!(dtype == operand.dtype, "{source:?} is {dtype}, read as {}", operand.dtype);
-        let read = operand.layout.reach();
-        let is_inside = read.is_empty() || reach.start <= read.start && read.end <= reach.end;
-        check!(is_inside, "{source:?} reaches {reach:?}, and is read at {read:?}");
+        let read = operand.layout.range();
+        let is_inside = read.is_empty() || range.start <= read.start && read.end <= range.end;
+        check!(is_inside, "{source:?} covers {range:?} but is read at {read:?}");
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Plan {
         check!(self.values[step.writes].ty == *output, "expected the type of the value that is written");
         check!(kernel.operands().count() == step.reads.len(), "expected a source for each operand");
         for (operand, &source) in kernel.operands().zip(&step.reads) {
-            self.verify_reach(source, operand, inputs)?;
+            self.verify_range(source, operand, inputs)?;
         }
         let core = match &kernel.core {
             Core::Map => None,

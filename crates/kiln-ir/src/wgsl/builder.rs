@@ -4,7 +4,7 @@ use super::body::{Calls, Writer};
 use super::convert::type_name;
 use super::frame::Frame;
 use super::memory::Memory;
-use super::{WgslArgument, WgslBinding, WgslCall, WgslFeatures, WgslKernel, WgslTrust};
+use super::{WgslArgument, WgslBinding, WgslCall, WgslFeatures, WgslGuarantees, WgslKernel};
 use crate::graph::TensorType;
 use crate::kernel::{Body, Instruction, Operand};
 use crate::{Class, Layout};
@@ -221,7 +221,7 @@ impl<'a> WgslBuilder<'a> {
             scalars: self.calls.scalars,
             workgroups,
             zeroes_output: false,
-            trust: WgslTrust { loops_end: true, workgroup_is_written: false },
+            trust: WgslGuarantees { loops_end: true, workgroup_is_written: false },
         }
     }
 }

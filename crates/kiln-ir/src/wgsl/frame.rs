@@ -9,13 +9,13 @@ use std::fmt::Write as _;
 
 /// How an operand advances along a part of the space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Walk {
+enum Addressing {
     /// Broadcast: it does not advance.
-    Still,
+    Constant,
     /// Contiguous.
-    Next,
+    Contiguous,
     /// A single stride.
-    Steps(isize),
+    Stride(isize),
     /// With a stride for each axis of the part.
     Strides(Vec<isize>),
 }
@@ -28,7 +28,7 @@ struct Part {
     /// Lengths of the axes after merging.
     lengths: Vec<usize>,
     /// How each operand advances.
-    walks: Vec<Walk>,
+    addressing: Vec<Addressing>,
 }
 
 /// How four consecutive elements of an operand are loaded.
@@ -72,7 +72,7 @@ impl Frame {
     pub(super) fn params(&self) -> Vec<(String, u32)> {
         let mut params = Vec::new();
         for part in &self.parts {
-            let strided = part.walks.iter().any(|walk| matches!(walk, Walk::Strides(_)));
+            let strided = part.addressing.iter().any(|addressing| matches!(addressing, Addressing::Strides(_)));
             for axis in (1..part.lengths.len()).filter(|_| strided) {
                 params.push((self.length_name(part, axis), part.lengths[axis] as u32));
             }
@@ -83,10 +83,10 @@ impl Frame {
                 params.push((self.offset_name(operand), offset as u32));
             }
             for part in &self.parts {
-                let strides = match &part.walks[operand] {
-                    Walk::Still | Walk::Next => &[][..],
-                    Walk::Steps(step) => std::slice::from_ref(step),
-                    Walk::Strides(strides) => strides,
+                let strides = match &part.addressing[operand] {
+                    Addressing::Constant | Addressing::Contiguous => &[][..],
+                    Addressing::Stride(step) => std::slice::from_ref(step),
+                    Addressing::Strides(strides) => strides,
                 };
                 // Indices are computed modulo 2^32, so negative strides need no special case.
                 let words = strides.iter().enumerate();
@@ -112,17 +112,17 @@ impl Frame {
     pub(super) fn four(&self, operand: usize) -> Four {
         let Some((last, others)) = self.parts.split_last() else { return Four::Same };
         let is_whole = |&stride: &isize| stride % 4 == 0;
-        let others_whole = others.iter().all(|part| match &part.walks[operand] {
-            Walk::Still => true,
-            Walk::Next => part.lengths.iter().all(|&length| length == 1),
-            Walk::Steps(step) => is_whole(step),
-            Walk::Strides(strides) => strides.iter().all(is_whole),
+        let others_whole = others.iter().all(|part| match &part.addressing[operand] {
+            Addressing::Constant => true,
+            Addressing::Contiguous => part.lengths.iter().all(|&length| length == 1),
+            Addressing::Stride(step) => is_whole(step),
+            Addressing::Strides(strides) => strides.iter().all(is_whole),
         });
         let aligned = others_whole && self.offsets[operand].is_multiple_of(4);
-        match &last.walks[operand] {
-            Walk::Still => Four::Same,
-            Walk::Next if aligned => Four::Quad,
-            Walk::Strides(strides) if self.rows_are_whole() => match strides.split_last() {
+        match &last.addressing[operand] {
+            Addressing::Constant => Four::Same,
+            Addressing::Contiguous if aligned => Four::Quad,
+            Addressing::Strides(strides) if self.rows_are_whole() => match strides.split_last() {
                 Some((1, outer)) if aligned && outer.iter().all(is_whole) => Four::Quad,
                 Some((0, _)) => Four::Same,
                 _ => Four::Each,
@@ -133,15 +133,15 @@ impl Frame {
 
     /// Returns whether more operands are contiguous along the first part than along the last.
     pub(super) fn prefers_first(&self, operands: usize) -> bool {
-        let beside = |part: Option<&Part>| {
-            let is_beside = |walk: &Walk| match walk {
-                Walk::Still | Walk::Steps(_) => false,
-                Walk::Next => true,
-                Walk::Strides(strides) => strides.last().is_some_and(|stride| stride.abs() == 1),
+        let contiguous = |part: Option<&Part>| {
+            let is_contiguous = |addressing: &Addressing| match addressing {
+                Addressing::Constant | Addressing::Stride(_) => false,
+                Addressing::Contiguous => true,
+                Addressing::Strides(strides) => strides.last().is_some_and(|stride| stride.abs() == 1),
             };
-            (0..operands).filter(|&operand| part.is_some_and(|part| is_beside(&part.walks[operand]))).count()
+            (0..operands).filter(|&operand| part.is_some_and(|part| is_contiguous(&part.addressing[operand]))).count()
         };
-        beside(self.parts.first()) > beside(self.parts.last())
+        contiguous(self.parts.first()) > contiguous(self.parts.last())
     }
 
     /// Returns whether four elements of the last part, beginning at a multiple of 4, are always in one row.
@@ -153,7 +153,7 @@ impl Frame {
     /// following ones up to `lanes`.
     pub(super) fn coordinates(&self, text: &mut String, lanes: usize) {
         for (index, part) in self.parts.iter().enumerate() {
-            if !part.walks.iter().any(|walk| matches!(walk, Walk::Strides(_))) {
+            if !part.addressing.iter().any(|addressing| matches!(addressing, Addressing::Strides(_))) {
                 continue;
             }
             let is_last = index + 1 == self.parts.len();
@@ -189,14 +189,14 @@ impl Frame {
             let is_last = number + 1 == self.parts.len();
             let lane = if is_last { lane } else { 0 };
             let moved = |name: String, by: usize| if by == 0 { name } else { format!("({name} + {by}u)") };
-            match &part.walks[operand] {
-                Walk::Still => {}
-                Walk::Next => terms.push(moved(part.counter.to_string(), lane)),
-                Walk::Steps(_) => {
+            match &part.addressing[operand] {
+                Addressing::Constant => {}
+                Addressing::Contiguous => terms.push(moved(part.counter.to_string(), lane)),
+                Addressing::Stride(_) => {
                     let stride = self.stride_name(part, operand, 0);
                     terms.push(format!("{} * p_{stride}()", moved(part.counter.to_string(), lane)));
                 }
-                Walk::Strides(strides) => {
+                Addressing::Strides(strides) => {
                     // Within a row, only the last coordinate changes.
                     let (own, by) = if self.rows_are_whole() { (0, lane) } else { (lane, 0) };
                     terms.extend((0..strides.len()).map(|axis| {
@@ -218,23 +218,25 @@ fn part(counter: &'static str, lengths: &[usize], layouts: &[&Layout], from: usi
         Layout::strided(Shape::new(lengths), strides, 0)
     };
     let own: Vec<Layout> = layouts.iter().map(|layout| own(layout)).collect();
-    let walks: Vec<Option<Walk>> = own.iter().map(simple_walk).collect();
-    let strided = own.iter().zip(&walks).filter(|(_, walk)| walk.is_none());
+    let addressing: Vec<Option<Addressing>> = own.iter().map(simple_addressing).collect();
+    let strided = own.iter().zip(&addressing).filter(|(_, addressing)| addressing.is_none());
     let strided: Vec<&[isize]> = strided.map(|(layout, _)| layout.strides()).collect();
-    let (lengths, strides) = Layout::joined(lengths, &strided);
+    let (lengths, strides) = Layout::merge_axes(lengths, &strided);
     let mut strides = strides.into_iter();
-    let walks = walks.into_iter().map(|walk| walk.unwrap_or_else(|| Walk::Strides(strides.next().unwrap_or_default())));
-    Part { counter, lengths, walks: walks.collect() }
+    let addressing = addressing
+        .into_iter()
+        .map(|addressing| addressing.unwrap_or_else(|| Addressing::Strides(strides.next().unwrap_or_default())));
+    Part { counter, lengths, addressing: addressing.collect() }
 }
 
 /// Returns how an operand advances if no coordinates are needed.
-fn simple_walk(layout: &Layout) -> Option<Walk> {
+fn simple_addressing(layout: &Layout) -> Option<Addressing> {
     if layout.is_contiguous() {
-        return Some(Walk::Next);
+        return Some(Addressing::Contiguous);
     }
     if layout.is_splat() {
-        return Some(Walk::Still);
+        return Some(Addressing::Constant);
     }
-    let (lengths, strides) = Layout::joined(layout.shape(), &[layout.strides()]);
-    (lengths.len() == 1).then(|| Walk::Steps(strides[0][0]))
+    let (lengths, strides) = Layout::merge_axes(layout.shape(), &[layout.strides()]);
+    (lengths.len() == 1).then(|| Addressing::Stride(strides[0][0]))
 }

@@ -77,7 +77,7 @@ pub struct WgslKernel {
     /// Whether the output must be zeroed first.
     pub zeroes_output: bool,
     /// Run-time checks that the source does not need.
-    pub trust: WgslTrust,
+    pub trust: WgslGuarantees,
 }
 
 /// One binding of a [`WgslKernel`].
@@ -104,7 +104,7 @@ pub enum WgslArgument {
 
 /// Run-time checks that a kernel's author guarantees to be unnecessary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WgslTrust {
+pub struct WgslGuarantees {
     /// All loops terminate.
     pub loops_end: bool,
     /// Workgroup memory is written before it is read, so it need not be zeroed.
@@ -118,7 +118,7 @@ pub struct WgslTrust {
 /// elements than its counters can hold.
 pub fn render(kernel: &Kernel, features: WgslFeatures) -> Result<WgslKernel> {
     let written_first = |rendered: WgslKernel| {
-        let trust = WgslTrust { workgroup_is_written: true, ..rendered.trust };
+        let trust = WgslGuarantees { workgroup_is_written: true, ..rendered.trust };
         WgslKernel { trust, ..rendered }
     };
     match &kernel.core {

@@ -3,8 +3,8 @@
 use super::Attention;
 use crate::matmul::cpu::cut;
 use crate::matmul::matrix::Matrix;
+use crate::matmul::microkernel::{Block, COLUMNS, ROWS, Rows, Side};
 use crate::matmul::scratch;
-use crate::matmul::tile::{Block, COLUMNS, ROWS, Rows, Side};
 use crate::matmul::vector::{self, LANES, Vector, Work, exp2};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result, SimdLevel};

@@ -41,7 +41,7 @@ fn counted<'a>(attention: &Attention, q: Expr<'a>, k: Expr<'a>, mask: Option<Exp
     let query = number / keys as f64;
     let key = number - query * keys as f64;
     let early = (key + queries as f64).apply(&op::LE, &[query + keys as f64]);
-    let early = early.spread(&Shape::from([batch, heads, queries, keys]));
+    let early = early.broadcast_to(&Shape::from([batch, heads, queries, keys]));
     let Some(mask) = mask else { return Some(early) };
     let none = mask.filled(0.0, TensorType { shape: mask.shape(), dtype: DType::U8 });
     Some(mask.apply(&op::WHERE, &[early, none]))

@@ -84,12 +84,12 @@ impl KernelOp for Attention {
         true
     }
 
-    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([q, k, ..], &[query, key, value, ..]) = (inputs, largest) else { return 0.0 };
         let (d, n) = (q.shape.last().copied().unwrap_or(0) as f64, k.shape.get(2).copied().unwrap_or(0) as f64);
         // Absolute errors of scores become relative errors of weights. Summing the weighted values adds its own error.
         let scores = (8.0 + d.sqrt()) * d * query * key * f64::from(self.scale).abs();
-        (16.0 + n.sqrt() + scores) * crate::HALF_STEP * value
+        (16.0 + n.sqrt() + scores) * crate::UNIT_ROUNDOFF * value
     }
 
     fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

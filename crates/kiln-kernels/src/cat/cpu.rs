@@ -2,7 +2,7 @@
 
 use super::Cat;
 use crate::memory::{Target, by_width, copy_run, elements};
-use crate::walk::{Walk, share};
+use crate::strided::{StridedIter, parallel_for};
 use bytemuck::Pod;
 use kiln_ir::Result;
 use kiln_ir::host::HostCall;
@@ -16,7 +16,7 @@ struct Part<'a, T> {
     from: &'a [T],
     first: usize,
     /// Walks over the offsets in the input and in the output.
-    walk: Walk<2>,
+    iter: StridedIter<2>,
 }
 
 fn join<T: Pod + Send + Sync>(op: &Cat, call: &HostCall<'_>) -> Result<()> {
@@ -28,19 +28,19 @@ fn join<T: Pod + Send + Sync>(op: &Cat, call: &HostCall<'_>) -> Result<()> {
     for input in call.operands {
         let shape = input.layout.shape();
         let starts = [input.layout.offset() as isize, length_before * strides[op.axis]];
-        let walk = Walk::new(shape, [input.layout.strides(), &strides], starts);
-        parts.push(Part { from: elements::<T>(input), first: elements_before, walk });
+        let iter = StridedIter::new(shape, [input.layout.strides(), &strides], starts);
+        parts.push(Part { from: elements::<T>(input), first: elements_before, iter });
         elements_before += shape.elem_count();
         length_before += shape[op.axis] as isize;
     }
-    share(call.workers, elements_before, 1, |range| {
-        for Part { from, first, walk } in &parts {
-            let [source, target] = walk.inner();
-            let (start, end) = (range.start.max(*first), range.end.min(first + walk.items()));
+    parallel_for(call.workers, elements_before, 1, |range| {
+        for Part { from, first, iter } in &parts {
+            let [source, target] = iter.inner();
+            let (start, end) = (range.start.max(*first), range.end.min(first + iter.items()));
             if start >= end {
                 continue;
             }
-            walk.runs(start - first..end - first, |_, [place, to_place], length| {
+            iter.runs(start - first..end - first, |_, [place, to_place], length| {
                 // SAFETY: every element of the output belongs to one input element, and the ranges of the tasks are disjoint.
                 unsafe {
                     if target == 1 {

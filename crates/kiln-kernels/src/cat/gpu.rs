@@ -1,8 +1,8 @@
 //! Concatenation on a GPU: an invocation for each element of the result finds the input that it comes from.
 
 use super::Cat;
-use crate::places::{element_kernel, number_type, places};
-use crate::walk::Walk;
+use crate::offsets::{element_kernel, number_type, offsets};
+use crate::strided::StridedIter;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub(super) fn wgsl(op: &Cat, call: &WgslCall<'_>) -> Result<WgslKernel> {
     builder.param("inner", shape[op.axis + 1..].iter().product::<usize>() as u32);
     let (mut functions, mut choices) = (String::new(), String::new());
     for (number, input) in inputs.iter().enumerate() {
-        functions += &places(&mut builder, &format!("at{number}_"), &Walk::over(&input.layout));
+        functions += &offsets(&mut builder, &format!("at{number}_"), &StridedIter::over(&input.layout));
         let own = input.layout.shape()[op.axis];
         builder.param(&format!("own{number}"), own as u32);
         let _ = write!(

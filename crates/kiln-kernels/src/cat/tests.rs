@@ -2,7 +2,7 @@
 
 use super::Cat;
 use super::reference::cat;
-use crate::places::checks::assert_valid;
+use crate::offsets::checks::assert_valid;
 use crate::testing::{Operand, Threads, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};

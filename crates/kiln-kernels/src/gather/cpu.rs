@@ -3,7 +3,7 @@
 use super::{Gather, IndexSelect};
 use crate::indices::Indices;
 use crate::memory::{Target, by_width, copy_run, elements};
-use crate::walk::{Walk, share};
+use crate::strided::{StridedIter, parallel_for};
 use bytemuck::Pod;
 use kiln_ir::host::HostCall;
 use kiln_ir::{KernelOp, Result};
@@ -17,15 +17,15 @@ fn gather_elements<T: Pod + Send + Sync>(op: &Gather, call: &HostCall<'_>) -> Re
     let [x, index] = call.operands else { unreachable!("the shape rule has counted the operands") };
     let (from, to) = (elements::<T>(x), Target::<T>::of(call.output));
     let indices = Indices::new(index, x.layout.shape()[op.axis]);
-    // The index determines the position along the axis, so the walk has stride 0 there.
+    // The index determines the position along the axis, so the iterator has stride 0 there.
     let along = x.layout.strides()[op.axis];
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_slice(x.layout.strides());
     strides[op.axis] = 0;
     let starts = [x.layout.offset() as isize, index.layout.offset() as isize];
-    let walk = Walk::new(index.layout.shape(), [&strides, index.layout.strides()], starts);
-    let steps = walk.inner();
-    share(call.workers, walk.items(), 1, |range| {
-        walk.runs(range, |first, [mut place, mut index], length| {
+    let iter = StridedIter::new(index.layout.shape(), [&strides, index.layout.strides()], starts);
+    let steps = iter.inner();
+    parallel_for(call.workers, iter.items(), 1, |range| {
+        iter.runs(range, |first, [mut place, mut index], length| {
             // SAFETY: the ranges of the tasks are disjoint.
             let run = unsafe { to.slice(first, length) };
             for (position, element) in (first..).zip(run) {
@@ -57,13 +57,13 @@ fn select_runs<T: Pod + Send + Sync>(op: &IndexSelect, call: &HostCall<'_>) -> R
     let mut numbers: SmallVec<[isize; 6]> = SmallVec::from_elem(0, axis);
     numbers.push(index.layout.strides()[0]);
     let starts = [layout.offset() as isize, index.layout.offset() as isize];
-    let walk = Walk::new(&lengths, [&outer, &numbers], starts);
-    let block = Walk::new(&layout.shape()[axis + 1..], [&layout.strides()[axis + 1..]], [0]);
+    let iter = StridedIter::new(&lengths, [&outer, &numbers], starts);
+    let block = StridedIter::new(&layout.shape()[axis + 1..], [&layout.strides()[axis + 1..]], [0]);
     let (block_length, [stride]) = (block.items(), block.inner());
     let cost = 8 + block_length * size_of::<T>() / 16;
-    share(call.workers, if block_length == 0 { 0 } else { walk.items() }, cost, |range| {
+    parallel_for(call.workers, if block_length == 0 { 0 } else { iter.items() }, cost, |range| {
         let mut item = range.start;
-        walk.each(range, |[start, index]| {
+        iter.each(range, |[start, index]| {
             match indices.get(index) {
                 Some(found) => block.runs(0..block_length, |first, [place], length| {
                     // SAFETY: the ranges of the tasks are disjoint.

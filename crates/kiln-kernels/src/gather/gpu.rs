@@ -1,8 +1,8 @@
 //! Gather on a GPU: an invocation for each element of the result.
 
 use super::{Gather, IndexSelect};
-use crate::places::{element_kernel, number_type, places};
-use crate::walk::Walk;
+use crate::offsets::{element_kernel, number_type, offsets};
+use crate::strided::StridedIter;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{DType, Layout, Result};
 use smallvec::SmallVec;
@@ -25,7 +25,7 @@ fn render(call: &WgslCall<'_>, axis: usize, index: &Layout) -> WgslKernel {
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_slice(x.layout.strides());
     let along = std::mem::take(&mut strides[axis]);
     let starts = [x.layout.offset() as isize, index.offset() as isize];
-    let walk = Walk::new(index.shape(), [&strides, index.strides()], starts);
+    let iter = StridedIter::new(index.shape(), [&strides, index.strides()], starts);
     // As an unsigned number, a negative index is at least 2^31 and fails this comparison too.
     let length = x.layout.shape()[axis];
     let end = if indices.dtype == DType::I32 { length.min(1 << 31) } else { length };
@@ -42,7 +42,7 @@ fn render(call: &WgslCall<'_>, axis: usize, index: &Layout) -> WgslKernel {
     return load_0(at0(i) + index * p_along());
 }}
 ",
-        places(&mut builder, "at", &walk)
+        offsets(&mut builder, "at", &iter)
     );
-    element_kernel(builder, walk.items(), &text)
+    element_kernel(builder, iter.items(), &text)
 }

@@ -107,7 +107,7 @@ impl KernelOp for IndexSelect {
         // Broadcasts the indices to the shape of the slices.
         let slices = gradient.shape();
         let line = (0..slices.rank()).map(|axis| if axis == self.axis { slices[axis] } else { 1 }).collect();
-        let index = index.reshape(line).spread(&slices);
+        let index = index.reshape(line).broadcast_to(&slices);
         let added = x.like(0.0).kernel(Scatter { axis: self.axis, add: true }, &[index, gradient]);
         Some(smallvec![Some(added), None])
     }

@@ -4,11 +4,11 @@
 //! changes no result: each element is the same sum wherever its block ends.
 
 use super::Matmul;
-use super::few;
 use super::matrix::Matrix;
+use super::microkernel::{Block, COLUMNS, Copying, ROWS, Rows};
 use super::panels::Panels;
 use super::scratch;
-use super::tile::{Block, COLUMNS, Copying, ROWS, Rows};
+use super::skinny;
 use super::vector;
 use half::{bf16, f16};
 use kiln_ir::host::{HostCall, HostOperand, HostRows};
@@ -77,8 +77,8 @@ pub(super) fn run(_: &Matmul, call: &HostCall<'_>) -> Result<()> {
     let product = Product { call, level: call.workers.simd(), batches, m, n, k, a, b, is_turned };
     if batches * m * n == 0 {
         Ok(())
-    } else if few::suits(&product) {
-        few::run(&product)
+    } else if skinny::suits(&product) {
+        skinny::run(&product)
     } else {
         product.run_blocks()
     }

@@ -4,12 +4,12 @@
 //! stay in the caches while tiles of 6 by 16 accumulate in registers. See [`Matmul`] for the numerics.
 
 pub(crate) mod cpu;
-pub(crate) mod few;
 mod gpu;
 pub(crate) mod matrix;
+pub(crate) mod microkernel;
 pub(crate) mod panels;
 pub(crate) mod scratch;
-pub(crate) mod tile;
+pub(crate) mod skinny;
 pub(crate) mod vector;
 
 #[cfg(test)]
@@ -70,11 +70,11 @@ impl KernelOp for Matmul {
         true
     }
 
-    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([a, ..], &[one, other]) = (inputs, largest) else { return 0.0 };
         // A sum of k products, each at most `one * other`. Rounding errors have random signs, so they grow with the square root of the term count.
         let k = a.shape.last().copied().unwrap_or(0) as f64;
-        (8.0 + k.sqrt()) * crate::HALF_STEP * k * one * other
+        (8.0 + k.sqrt()) * crate::UNIT_ROUNDOFF * k * one * other
     }
 
     fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

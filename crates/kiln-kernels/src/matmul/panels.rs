@@ -1,7 +1,7 @@
 //! Operands as the microkernel reads them: panels of `W` rows of the left operand, or of `W` columns of the right one.
 
 use super::matrix::Matrix;
-use super::tile::Side;
+use super::microkernel::Side;
 use kiln_ir::SimdLevel;
 use std::ops::Range;
 

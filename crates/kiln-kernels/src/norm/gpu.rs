@@ -1,9 +1,9 @@
 //! Norms on a GPU.
 
-use crate::places::places;
+use crate::offsets::offsets;
+use crate::row_team::row_kernel;
 use crate::rows::rows_of;
-use crate::team::row_kernel;
-use crate::walk::Walk;
+use crate::strided::StridedIter;
 use kiln_ir::Result;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 
@@ -11,9 +11,9 @@ pub(super) fn render(name: &str, call: &WgslCall<'_>, eps: f32, centered: bool) 
     let (rows, length) = rows_of(&call.operands[0].layout);
     let mut builder = call.builder();
     builder.param("eps", eps.to_bits());
-    let mut text = places(&mut builder, "at", &rows);
+    let mut text = offsets(&mut builder, "at", &rows);
     for (vector, name) in call.operands[1..].iter().zip(["weight", "bias"]) {
-        text += &places(&mut builder, name, &Walk::over(&vector.layout));
+        text += &offsets(&mut builder, name, &StridedIter::over(&vector.layout));
     }
     let result = match call.operands.len() {
         1 => "x",

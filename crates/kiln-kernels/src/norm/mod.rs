@@ -70,14 +70,14 @@ macro_rules! norm_op {
                 true
             }
 
-            fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+            fn error_bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
                 let ([x, ..], &[largest, ref affine @ ..]) = (inputs, largest) else { return 0.0 };
                 let n = x.shape.last().copied().unwrap_or(0) as f64;
                 let (weight, bias) = (affine.first().copied().unwrap_or(1.0), affine.get(1).copied().unwrap_or(0.0));
                 // Normalized values are at most sqrt(n). The rounding error of the mean is divided by the smallest deviation.
                 let deviation = f64::from(self.eps).sqrt().max(1e-6 * largest).max(f64::MIN_POSITIVE);
                 let size = n.sqrt() * weight + bias;
-                ((16.0 + n.sqrt()) * size + 8.0 * largest / deviation * weight) * crate::HALF_STEP
+                ((16.0 + n.sqrt()) * size + 8.0 * largest / deviation * weight) * crate::UNIT_ROUNDOFF
             }
 
             fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

@@ -2,7 +2,7 @@
 
 use super::reference;
 use super::{LayerNorm, RmsNorm};
-use crate::places::checks::assert_valid;
+use crate::offsets::checks::assert_valid;
 use crate::rows::assert_close;
 use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_direct, run_stored, run_with};
 use kiln_ir::graph::TensorType;

@@ -4,7 +4,7 @@ use super::{Pool, PoolGradient, PoolOp, Sizes};
 use crate::matmul::vector::{Stored, Vector, Work, at};
 use crate::memory::{Target, elements};
 use crate::rows::{Results, STORED, by_storage};
-use crate::walk::share;
+use crate::strided::parallel_for;
 use bytemuck::Pod;
 use half::{bf16, f16};
 use kiln_ir::host::HostCall;
@@ -159,7 +159,7 @@ fn each_row(call: &HostCall<'_>, sizes: &Sizes, work: impl Fn(std::ops::Range<us
         return Ok(());
     }
     let [rows, columns] = sizes.window.size;
-    share(call.workers, sizes.planes * down, 16 + (rows * sizes.image[1] + columns * across) / 4, work)
+    parallel_for(call.workers, sizes.planes * down, 16 + (rows * sizes.image[1] + columns * across) / 4, work)
 }
 
 /// Computes a row of positions.
@@ -234,7 +234,7 @@ fn spread<T: Stored>(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {
     let from = (op.pool.op == PoolOp::Max).then(|| images::<T>(call, 1).0);
     let sizes = op.sizes(&[planes, 1])?;
     let ([height, width], [down, across], [rows, columns]) = (sizes.image, sizes.positions, sizes.window.size);
-    share(call.workers, planes, height * width + down * across * rows * columns, |range| {
+    parallel_for(call.workers, planes, height * width + down * across * rows * columns, |range| {
         let mut plane = vec![0.0f32; height * width];
         for item in range {
             plane.fill(0.0);

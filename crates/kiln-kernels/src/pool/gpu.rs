@@ -1,7 +1,7 @@
 //! Pooling on a GPU: an invocation for each element of the result.
 
 use super::{Pool, PoolGradient, PoolOp, Sizes};
-use crate::places::{element_kernel, number_type};
+use crate::offsets::{element_kernel, number_type};
 use crate::window::gpu::window_params;
 use kiln_ir::wgsl::{LOOP_STEPS, WgslBuilder, WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Error, ErrorKind, Result};

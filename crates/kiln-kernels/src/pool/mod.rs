@@ -119,11 +119,11 @@ impl KernelOp for Pool {
         self.op == PoolOp::Sum
     }
 
-    fn bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
         let places = (self.window.size[0] * self.window.size[1]) as f64;
         match self.op {
             PoolOp::Max => 0.0,
-            PoolOp::Sum => places * places * crate::HALF_STEP * largest.first().copied().unwrap_or(0.0),
+            PoolOp::Sum => places * places * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0),
         }
     }
 
@@ -203,9 +203,9 @@ impl KernelOp for PoolGradient {
         true
     }
 
-    fn bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
         let places = (self.pool.window.size[0] * self.pool.window.size[1]) as f64;
-        places * places * crate::HALF_STEP * largest.first().copied().unwrap_or(0.0)
+        places * places * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0)
     }
 
     fn gradient<'a>(&self, _: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

@@ -1,7 +1,7 @@
 //! Pooling against loops over the elements of a window.
 
 use super::{Pool, PoolGradient, PoolOp};
-use crate::places::checks::assert_valid;
+use crate::offsets::checks::assert_valid;
 use crate::rows::assert_close;
 use crate::testing::{Numbers, Operand, Threads, run_direct, run_moved, run_stored};
 use crate::window::Window;

@@ -4,7 +4,7 @@
 use super::{Lines, Scan, ScanOp};
 use crate::matmul::vector::{Vector, Work, at};
 use crate::memory::{Target, elements};
-use crate::walk::share;
+use crate::strided::parallel_for;
 use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -123,7 +123,7 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
     let (to, level, length) = (Target::<T>::of(call.output), call.workers.simd(), lines.length);
     let blocks = length.div_ceil(BLOCK);
     if lines.outer >= call.workers.count() || blocks < 4 || call.workers.count() == 1 {
-        return share(call.workers, lines.outer, length, |range| {
+        return parallel_for(call.workers, lines.outer, length, |range| {
             for row in range {
                 let mut before = T::Wide::ZERO;
                 for block in 0..blocks {
@@ -140,7 +140,7 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
     // Few long rows: first the totals of all blocks, then each block starts from the total of those before it.
     let mut before = vec![T::Wide::ZERO; lines.outer * blocks];
     let totals = Target::over(&mut before);
-    share(call.workers, lines.outer * blocks, BLOCK / 2, |range| {
+    parallel_for(call.workers, lines.outer * blocks, BLOCK / 2, |range| {
         for item in range {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
             let total = T::scan(level, Block::<T>::new(&x[start..start + length], None, T::Wide::ZERO, op.reverse));
@@ -154,7 +154,7 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
             sum = sum.add(std::mem::replace(total, sum));
         }
     }
-    share(call.workers, lines.outer * blocks, BLOCK, |range| {
+    parallel_for(call.workers, lines.outer * blocks, BLOCK, |range| {
         for item in range {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
             // SAFETY: the ranges of the tasks are disjoint.
@@ -271,7 +271,7 @@ fn columns<T: Stored, F: Fn(T::Wide, [T::Wide; 2]) -> T::Wide + Sync>(
     let (inputs, to, level) = ([of(0), of(1)], Target::<T>::of(call.output), call.workers.simd());
     let strips = lines.inner.div_ceil(STRIP);
     let first = if op.op == ScanOp::Product { T::Wide::ONE } else { T::Wide::ZERO };
-    share(call.workers, lines.outer * strips, lines.length * lines.inner.min(STRIP), |range| {
+    parallel_for(call.workers, lines.outer * strips, lines.length * lines.inner.min(STRIP), |range| {
         for item in range {
             let column = item % strips * STRIP;
             let start = item / strips * lines.length * lines.inner + column;

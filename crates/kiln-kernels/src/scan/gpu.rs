@@ -1,7 +1,7 @@
 //! Scans on a GPU.
 
 use super::{Lines, Scan, ScanOp};
-use crate::places::number_type;
+use crate::offsets::number_type;
 use kiln_ir::wgsl::{LOOP_STEPS, WgslCall, WgslKernel, grid};
 use kiln_ir::{Error, ErrorKind, KernelOp, Result};
 

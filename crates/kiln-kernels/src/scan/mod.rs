@@ -87,14 +87,14 @@ impl KernelOp for Scan {
         Ok(x.clone())
     }
 
-    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([x, ..], &[largest, ..]) = (inputs, largest) else { return 0.0 };
         let terms = x.shape.get(self.axis).copied().unwrap_or(0) as f64;
         let size = match self.op {
             ScanOp::Sum => terms * largest,
             ScanOp::Product | ScanOp::Linear => largest.max(1.0).powf(terms),
         };
-        (8.0 + terms) * crate::HALF_STEP * size
+        (8.0 + terms) * crate::UNIT_ROUNDOFF * size
     }
 
     fn gradient<'a>(&self, inputs: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

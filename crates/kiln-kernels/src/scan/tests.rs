@@ -1,7 +1,7 @@
 //! Scans against loops in `f64`.
 
 use super::{Scan, ScanOp};
-use crate::places::checks::{assert_valid, rendered};
+use crate::offsets::checks::{assert_valid, rendered};
 use crate::rows::assert_close;
 use crate::testing::{Memory, Numbers, Operand, Threads, run_moved};
 use kiln_ir::graph::TensorType;

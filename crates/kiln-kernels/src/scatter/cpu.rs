@@ -3,7 +3,7 @@
 use super::Scatter;
 use crate::indices::Indices;
 use crate::memory::{Target, by_width, copy_all, elements};
-use crate::walk::{Walk, share};
+use crate::strided::{StridedIter, parallel_for};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use kiln_ir::host::HostCall;
@@ -46,7 +46,7 @@ fn add_as_f32<T: Pod + Send + Sync>(
     // SAFETY: no other thread uses the output between two loops.
     let mut sums: Vec<f32> = unsafe { to.slice(0, count) }.iter().map(|&element| widen(element)).collect();
     scatter(op, call, &Target::over(&mut sums), |sum: &mut f32, source: T| *sum += widen(source))?;
-    share(call.workers, count, 1, |range| {
+    parallel_for(call.workers, count, 1, |range| {
         // SAFETY: the ranges of the tasks are disjoint.
         let rounded = unsafe { to.slice(range.start, range.len()) };
         for (element, &sum) in rounded.iter_mut().zip(&sums[range]) {
@@ -81,16 +81,16 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
     let picked = all.map(pick);
     let lengths: SmallVec<[usize; 6]> = others.iter().map(|&other| shape[other]).collect();
     let starts = [index.layout.offset() as isize, source.layout.offset() as isize, 0, 0];
-    let walk = Walk::new(&lengths, [&picked[0], &picked[1], &picked[2], &picked[3]], starts);
+    let iter = StridedIter::new(&lengths, [&picked[0], &picked[1], &picked[2], &picked[3]], starts);
 
     let together = if across[0].abs() <= axis[0].abs() { LINES } else { 1 };
     let blocks = lines.div_ceil(together);
     let cost = (length as usize) * lines.min(together) * 2;
-    share(call.workers, walk.items() * blocks, cost, |range| {
+    parallel_for(call.workers, iter.items() * blocks, cost, |range| {
         for item in range {
             let (outer, block) = (item / blocks, item % blocks);
             let block = (block * together) as isize..lines.min((block + 1) * together) as isize;
-            walk.each(outer..outer + 1, |starts| {
+            iter.each(outer..outer + 1, |starts| {
                 for step in 0..length {
                     for line in block.clone() {
                         let at = |tensor: usize| starts[tensor] + step * axis[tensor] + line * across[tensor];

@@ -2,8 +2,8 @@
 //! write per index, but the result does not depend on the order of the invocations.
 
 use super::Scatter;
-use crate::places::{element_kernel, number_type, places};
-use crate::walk::Walk;
+use crate::offsets::{element_kernel, number_type, offsets};
+use crate::strided::StridedIter;
 use kiln_ir::wgsl::{self, WgslCall, WgslKernel};
 use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let [x, index, source] = call.operands else { unreachable!("the shape rule has counted the operands") };
     let shape = x.layout.shape();
     let mut builder = call.builder();
-    let mut text = places(&mut builder, "at", &Walk::over(&x.layout));
+    let mut text = offsets(&mut builder, "at", &StridedIter::over(&x.layout));
     builder.param("index_start", index.layout.offset() as u32);
     builder.param("source_start", source.layout.offset() as u32);
     let number = number_type(x.dtype);

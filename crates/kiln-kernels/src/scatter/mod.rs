@@ -77,13 +77,13 @@ impl KernelOp for Scatter {
         !self.add
     }
 
-    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([_, index, _], &[own, _, source]) = (inputs, largest) else { return 0.0 };
         if !self.add {
             return 0.0;
         }
         let terms = index.shape.get(self.axis).copied().unwrap_or(0) as f64;
-        (8.0 + terms.sqrt()) * crate::HALF_STEP * (own + terms * source)
+        (8.0 + terms.sqrt()) * crate::UNIT_ROUNDOFF * (own + terms * source)
     }
 
     fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

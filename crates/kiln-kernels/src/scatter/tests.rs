@@ -2,7 +2,7 @@
 
 use super::Scatter;
 use super::reference::scatter;
-use crate::places::checks::assert_valid;
+use crate::offsets::checks::assert_valid;
 use crate::testing::{INDEXED, Indexed, Operand, Threads, indexed, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};

@@ -4,7 +4,7 @@ use super::Softmax;
 use crate::matmul::vector::{Stored, Vector, Work, at};
 use crate::memory::{Target, elements};
 use crate::rows::{Pass, Results, STORED, TOGETHER, by_storage, each_row, read, rows_of, total, write};
-use crate::walk::share;
+use crate::strided::parallel_for;
 use kiln_ir::Result;
 use kiln_ir::host::{HostCall, Workers};
 
@@ -37,7 +37,7 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
         let largest = largest.into_iter().fold(f64::NEG_INFINITY, f64::max) as f32;
         let sums = of_blocks(call.workers, row, |block| at(level, SumOf { row: block, largest }))?;
         let sum: f64 = sums.into_iter().sum();
-        share(call.workers, length.div_ceil(BLOCK), 2 * BLOCK, |range| {
+        parallel_for(call.workers, length.div_ceil(BLOCK), 2 * BLOCK, |range| {
             let (first, end) = (range.start * BLOCK, (range.end * BLOCK).min(length));
             let mut results = Results::new(call.output, index * length + first, STORED);
             for row in row[first..end].chunks(STORED) {
@@ -58,7 +58,7 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
 fn of_blocks<T: Stored>(workers: &dyn Workers, row: &[T], number: impl Fn(&[T]) -> f64 + Sync) -> Result<Vec<f64>> {
     let mut numbers = vec![0.0; row.len().div_ceil(BLOCK)];
     let (count, target) = (numbers.len(), Target::over(&mut numbers));
-    share(workers, count, BLOCK, |range| {
+    parallel_for(workers, count, BLOCK, |range| {
         for block in range {
             let elements = &row[block * BLOCK..row.len().min((block + 1) * BLOCK)];
             // SAFETY: the ranges of the tasks are disjoint.

@@ -45,12 +45,12 @@ impl KernelOp for Softmax {
         true
     }
 
-    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([x, ..], &[largest, ..]) = (inputs, largest) else { return 0.0 };
         // Results are at most 1. A logarithm is at most the difference of two elements plus the logarithm of their number.
         let n = x.shape.last().copied().unwrap_or(0) as f64;
         let size = if self.log { 2.0 * largest + n.max(1.0).ln() } else { 1.0 };
-        (16.0 + n.sqrt() + 2.0 * largest) * crate::HALF_STEP * size
+        (16.0 + n.sqrt() + 2.0 * largest) * crate::UNIT_ROUNDOFF * size
     }
 
     fn gradient<'a>(&self, _: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

@@ -1,7 +1,7 @@
 //! Softmax and log_softmax against `f64`.
 
 use super::Softmax;
-use crate::places::checks::{assert_valid, rendered};
+use crate::offsets::checks::{assert_valid, rendered};
 use crate::rows::assert_close;
 use crate::testing::{Numbers, Operand, Threads, layouts, run_direct, run_stored, run_with};
 use kiln_ir::graph::TensorType;

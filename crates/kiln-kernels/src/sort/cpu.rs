@@ -6,8 +6,8 @@ use super::{Argsort, Sort, radix, values};
 use crate::matmul::scratch;
 use crate::matmul::vector::{Vector, Work, at};
 use crate::memory::{Target, elements};
+use crate::strided::parallel_for;
 use crate::unsigned::Word;
-use crate::walk::share;
 use half::{bf16, f16};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result};
@@ -52,7 +52,7 @@ fn places<T: Key>(op: &Argsort, call: &HostCall<'_>) -> Result<()> {
     if count > length / SELECTED {
         return rows(call, x, count, flip);
     }
-    share(call.workers, x.len() / length, length, |range| {
+    parallel_for(call.workers, x.len() / length, length, |range| {
         for row in range {
             // SAFETY: the ranges of the tasks are disjoint.
             let out = unsafe { to.slice(row * count, count) };
@@ -88,7 +88,7 @@ fn rows<T: Key>(call: &HostCall<'_>, x: &[T], count: usize, flip: T::Code) -> Re
             Ok(())
         });
     }
-    share(call.workers, rows, length * 8, |range| {
+    parallel_for(call.workers, rows, length * 8, |range| {
         scratch::with([words, words], |memory| {
             for row in range {
                 let [packed, other] = memory.map(items);

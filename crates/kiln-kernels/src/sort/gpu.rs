@@ -1,7 +1,7 @@
 //! Sorting on a GPU: a bitonic sort in workgroup memory, and merges of longer runs.
 
 use super::{Argsort, Merge};
-use crate::places::{element_kernel, number_type};
+use crate::offsets::{element_kernel, number_type};
 use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel, grid};
 use kiln_ir::{Class, DType, Error, ErrorKind, KernelOp, Result};
 

@@ -1,7 +1,7 @@
 //! Argsort and selections against a stable comparison sort.
 
 use super::{Argsort, Merge, Sort};
-use crate::places::checks::{assert_valid, rendered};
+use crate::offsets::checks::{assert_valid, rendered};
 use crate::testing::{Memory, Numbers, Operand, Threads, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::wgsl::WgslFeatures;

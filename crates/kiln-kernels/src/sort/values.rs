@@ -8,8 +8,8 @@ use super::radix::{self, Item};
 use crate::matmul::scratch;
 use crate::matmul::vector::{Vector, Work, at};
 use crate::memory::Target;
+use crate::strided::parallel_for;
 use crate::unsigned::Word;
-use crate::walk::share;
 use kiln_ir::host::{HostCall, Workers};
 use kiln_ir::{Result, SimdLevel};
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub(super) fn sort<T: Key<Code: Item>>(op: &Sort, call: &HostCall<'_>) -> Result
             sort_long(workers, x, unsafe { to.slice(row * length, length) }, flip)
         });
     }
-    share(workers, rows, length * 4, |range| {
+    parallel_for(workers, rows, length * 4, |range| {
         let (start, count) = (range.start * length, range.len() * length);
         // SAFETY: the ranges of the tasks are disjoint.
         let (x, to) = (&x[start..][..count], unsafe { to.slice(start, count) });
@@ -124,7 +124,7 @@ fn sort_long<T: Key<Code: Item>>(workers: &dyn Workers, x: &[T], to: &mut [T], f
             memory.map(|part| unsafe { std::slice::from_raw_parts_mut(part.cast::<T::Code>(), length) });
         let buckets = distribute(workers, x, flip, codes)?;
         let (to, codes, other) = (Target::over(to), Target::over(codes), Target::over(other));
-        share(workers, buckets.len(), length / buckets.len() * 4, |range| {
+        parallel_for(workers, buckets.len(), length / buckets.len() * 4, |range| {
             for bucket in &buckets[range] {
                 // SAFETY: the buckets are disjoint.
                 let [codes, other] = [&codes, &other].map(|words| unsafe { words.slice(bucket.start, bucket.len()) });

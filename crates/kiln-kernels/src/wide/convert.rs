@@ -4,12 +4,12 @@ use super::{gpu, unsupported};
 use crate::indices::{inputs, text};
 use crate::kernel_code;
 use crate::memory::{Target, elements};
-use crate::walk::{Walk, share};
+use crate::strided::{StridedIter, parallel_for};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
-use kiln_ir::{DType, Element, KernelOp, Layout, Result, odd, with_element};
+use kiln_ir::{DType, Element, KernelOp, Layout, Result, round_to_odd, with_element};
 use smallvec::{SmallVec, smallvec};
 
 /// Converts elements to another dtype if one of the two has 64 bits, like [`Op::Cast`](kiln_ir::graph::Op::Cast) for the others.
@@ -70,10 +70,10 @@ fn run(op: &WideConvert, call: &HostCall<'_>) -> Result<()> {
 
 fn convert<T: Pod + Sync, U: Pod + Send + Sync>(call: &HostCall<'_>, value: impl Fn(T) -> U + Sync) -> Result<()> {
     let x = &call.operands[0];
-    let (from, to, walk) = (elements::<T>(x), Target::<U>::of(call.output), Walk::over(x.layout));
-    let [stride] = walk.inner();
-    share(call.workers, walk.items(), 1, |range| {
-        walk.runs(range, |first, [mut place], length| {
+    let (from, to, iter) = (elements::<T>(x), Target::<U>::of(call.output), StridedIter::over(x.layout));
+    let [stride] = iter.inner();
+    parallel_for(call.workers, iter.items(), 1, |range| {
+        iter.runs(range, |first, [mut place], length| {
             // SAFETY: the ranges of the tasks are disjoint.
             for to in unsafe { to.slice(first, length) } {
                 *to = value(from[place as usize]);
@@ -124,9 +124,9 @@ macro_rules! plain {
 plain!(f32 f64 i8 i32 i64 u8 u32);
 
 conversions! {
-    f16: |x| f16::from_f32(odd::f32_of(odd::f64_of(x))), |x| f16::from_f32(odd::f32_of(x)),
+    f16: |x| f16::from_f32(round_to_odd::f32_of(round_to_odd::f64_of(x))), |x| f16::from_f32(round_to_odd::f32_of(x)),
         |x: f16| x.to_f32() as i64, |x: f16| f64::from(x.to_f32());
-    bf16: |x| bf16::from_f32(odd::f32_of(odd::f64_of(x))), |x| bf16::from_f32(odd::f32_of(x)),
+    bf16: |x| bf16::from_f32(round_to_odd::f32_of(round_to_odd::f64_of(x))), |x| bf16::from_f32(round_to_odd::f32_of(x)),
         |x: bf16| x.to_f32() as i64, |x: bf16| f64::from(x.to_f32());
     bool: |x| u8::from(x != 0), |x| u8::from(x != 0.0), |x: u8| i64::from(x != 0), |x: u8| f64::from(u8::from(x != 0));
 }

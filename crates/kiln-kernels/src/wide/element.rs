@@ -4,7 +4,7 @@ use super::{CHUNK, no_wgsl, unsupported};
 use crate::indices::{invalid, mismatch, text};
 use crate::kernel_code;
 use crate::memory::{Target, elements};
-use crate::walk::{Walk, share};
+use crate::strided::{StridedIter, parallel_for};
 use bytemuck::Pod;
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostOperand};
@@ -92,25 +92,25 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
 ) -> Result<()> {
     let items = call.operands[0].layout.shape().elem_count();
     let (is_compare, conditions) = (op.op.signature == Signature::Compare, op.first_wide());
-    let operands: SmallVec<[(&HostOperand<'_>, Walk<1>); 3]> =
-        call.operands.iter().map(|operand| (operand, Walk::over(operand.layout))).collect();
+    let operands: SmallVec<[(&HostOperand<'_>, StridedIter<1>); 3]> =
+        call.operands.iter().map(|operand| (operand, StridedIter::over(operand.layout))).collect();
     let (words, bytes) = if is_compare {
         (None, Some(Target::<u8>::of(call.output)))
     } else {
         (Some(Target::<T>::of(call.output)), None)
     };
     let chunks = items.div_ceil(CHUNK);
-    share(call.workers, chunks, 4 * CHUNK, |range| {
+    parallel_for(call.workers, chunks, 4 * CHUNK, |range| {
         let mut gathered = [[T::default(); CHUNK]; 3];
         let mut results = [T::default(); CHUNK];
         for start in range.map(|chunk| chunk * CHUNK) {
             let length = CHUNK.min(items - start);
-            for (index, (operand, walk)) in operands.iter().enumerate() {
+            for (index, (operand, iter)) in operands.iter().enumerate() {
                 let to = &mut gathered[index][..length];
                 if index < conditions {
-                    gather::<u8, T>(operand, walk, start, to, |byte| of_byte(u8::from(byte != 0)));
+                    gather::<u8, T>(operand, iter, start, to, |byte| of_byte(u8::from(byte != 0)));
                 } else {
-                    gather::<T, T>(operand, walk, start, to, |number| number);
+                    gather::<T, T>(operand, iter, start, to, |number| number);
                 }
             }
             let results = &mut results[..length];
@@ -133,13 +133,13 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
 /// Copies elements from row-major index `start` on.
 fn gather<T: Pod, U: Pod>(
     operand: &HostOperand<'_>,
-    walk: &Walk<1>,
+    iter: &StridedIter<1>,
     start: usize,
     to: &mut [U],
     value: impl Fn(T) -> U,
 ) {
-    let (from, [stride]) = (elements::<T>(operand), walk.inner());
-    walk.runs(start..start + to.len(), |first, [mut place], length| {
+    let (from, [stride]) = (elements::<T>(operand), iter.inner());
+    iter.runs(start..start + to.len(), |first, [mut place], length| {
         for to in &mut to[first - start..][..length] {
             *to = value(from[place as usize]);
             place += stride;

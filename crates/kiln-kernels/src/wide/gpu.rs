@@ -1,8 +1,8 @@
 //! Conversions to and from 64 bits in WGSL, which has no 64-bit numbers: integer arithmetic on pairs of words.
 
 use super::WideConvert;
-use crate::places::{element_kernel, number_type, places};
-use crate::walk::Walk;
+use crate::offsets::{element_kernel, number_type, offsets};
+use crate::strided::StridedIter;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Result};
 
@@ -11,14 +11,14 @@ const FUNCTIONS: &str = include_str!("convert.wgsl");
 
 pub(super) fn convert(op: &WideConvert, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let x = &call.operands[0];
-    let walk = Walk::over(&x.layout);
+    let iter = StridedIter::over(&x.layout);
     let mut builder = call.builder();
-    let places = places(&mut builder, "at", &walk);
+    let places = offsets(&mut builder, "at", &iter);
     let (number, value) = (number_type(op.to), value(x.dtype, op));
     let text = format!(
         "{FUNCTIONS}{places}fn element(i: u32) -> {number} {{\n    let x = load_0(at0(i));\n    return {value};\n}}\n"
     );
-    Ok(element_kernel(builder, walk.items(), &text))
+    Ok(element_kernel(builder, iter.items(), &text))
 }
 
 /// Renders the conversion of the element `x` from a dtype to that of the result, in its class.

@@ -4,7 +4,7 @@ use super::{no_wgsl, unsupported};
 use crate::indices::{inputs, invalid, text};
 use crate::kernel_code;
 use crate::memory::{Target, elements};
-use crate::walk::share;
+use crate::strided::parallel_for;
 use kiln_ir::graph::{Reduce, TensorType};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, KernelOp, Result, Shape};
@@ -80,7 +80,7 @@ fn each_row<T: bytemuck::Pod + Sync, U: bytemuck::Pod + Send + Sync>(
     let x = &call.operands[0];
     let &[rows, length] = &x.layout.shape()[..] else { unreachable!("the shape rule has counted the axes") };
     let (from, to) = (&elements::<T>(x)[x.layout.offset()..], Target::<U>::of(call.output));
-    share(call.workers, rows, length, |range| {
+    parallel_for(call.workers, rows, length, |range| {
         for row in range {
             // SAFETY: the ranges of the tasks are disjoint.
             unsafe { to.slice(row, 1)[0] = reduce(&from[row * length..][..length]) };

@@ -1,5 +1,5 @@
 use super::{WideConvert, WideElement, WideReduce};
-use crate::places::checks::assert_valid;
+use crate::offsets::checks::assert_valid;
 use crate::testing::{Numbers, Operand, Threads, layouts, run_moved};
 use kiln_ir::graph::Reduce;
 use kiln_ir::op::{self, ElementOp, Signature};

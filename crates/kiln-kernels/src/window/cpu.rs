@@ -2,7 +2,7 @@
 
 use super::{Fold, Sizes, Unfold};
 use crate::memory::{Target, by_width, elements};
-use crate::walk::share;
+use crate::strided::parallel_for;
 use bytemuck::Pod;
 use half::{bf16, f16};
 use kiln_ir::host::HostCall;
@@ -21,7 +21,7 @@ fn unfold_elements<T: Pod + Send + Sync>(op: &Unfold, call: &HostCall<'_>) -> Re
         return Ok(());
     }
     // A row of positions at a time: its windows read the same image rows.
-    share(call.workers, sizes.batch * down, across * row, |range| {
+    parallel_for(call.workers, sizes.batch * down, across * row, |range| {
         for item in range {
             let (batch, position) = (item / down, item % down);
             // SAFETY: the ranges of the tasks are disjoint.
@@ -58,7 +58,7 @@ fn fold_elements<T: Pod + Sync>(op: &Fold, call: &HostCall<'_>, widen: fn(T) -> 
     let sizes = Sizes::of_rows(&op.window, op.image, x.layout.shape())?;
     let from = &elements::<T>(x)[x.layout.offset()..];
     let ([height, width], [down, across], [rows, columns]) = (sizes.image, sizes.positions, op.window.size);
-    share(call.workers, sizes.batch * sizes.channels, down * across * rows * columns, |range| {
+    parallel_for(call.workers, sizes.batch * sizes.channels, down * across * rows * columns, |range| {
         let mut plane = vec![0.0f32; height * width];
         for item in range {
             let (batch, channel) = (item / sizes.channels, item % sizes.channels);

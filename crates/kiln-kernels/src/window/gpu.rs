@@ -1,7 +1,7 @@
 //! Unfold and fold on a GPU: an invocation for each element of the result.
 
 use super::{Fold, Sizes, Unfold, Window};
-use crate::places::{element_kernel, number_type};
+use crate::offsets::{element_kernel, number_type};
 use kiln_ir::Result;
 use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel};
 

@@ -179,9 +179,9 @@ impl KernelOp for Fold {
         true
     }
 
-    fn bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
         let most = (self.window.size[0] * self.window.size[1]) as f64;
-        most * most * crate::HALF_STEP * largest.first().copied().unwrap_or(0.0)
+        most * most * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0)
     }
 
     fn gradient<'a>(&self, _: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

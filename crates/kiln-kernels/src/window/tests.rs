@@ -1,7 +1,7 @@
 //! Unfold and fold against loops over signed coordinates.
 
 use super::{Fold, Unfold, Window, reference};
-use crate::places::checks::assert_valid;
+use crate::offsets::checks::assert_valid;
 use crate::testing::{Numbers, Operand, Threads, run_moved, run_stored};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape};

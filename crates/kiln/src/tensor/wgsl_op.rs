@@ -7,7 +7,7 @@ use crate::{DType, Device, Error, Result};
 use kiln_device::{BindingKind, Grid, Kernel, KernelSource, Scalar};
 use kiln_ir::KernelOp;
 use kiln_ir::graph::TensorType;
-use kiln_ir::wgsl::{WgslArgument, WgslBinding, WgslCall, WgslKernel, WgslTrust};
+use kiln_ir::wgsl::{WgslArgument, WgslBinding, WgslCall, WgslGuarantees, WgslKernel};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -205,7 +205,7 @@ impl WgslOp {
             scalars: Vec::new(),
             workgroups,
             zeroes_output: self.zeroes_output,
-            trust: WgslTrust::default(),
+            trust: WgslGuarantees::default(),
         };
         let identity = kernel.hash().words();
         Ok(Specialised { name: Arc::clone(&self.name), output, rendered, identity, tolerance: self.tolerance })
@@ -331,7 +331,7 @@ impl KernelOp for Specialised {
         true
     }
 
-    fn bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
+    fn error_bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
         self.tolerance * largest.iter().fold(1.0, |most: f64, &largest| most.max(largest))
     }
 

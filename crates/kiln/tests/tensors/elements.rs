@@ -72,7 +72,7 @@ fn check(subject: &Subject, op: &'static ElementOp, types: &Types, args: &[Array
     let what = format!("{op:?} of {layout} {} {:?} on {}", types.variable(), args[0].shape(), subject.name);
     let found = Tensor::apply(op, &tensors.iter().collect::<Vec<_>>());
     let found = found.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-    data::check(&what, &found, types.result, &wanted, op.bound(types.result));
+    data::check(&what, &found, types.result, &wanted, op.error_bound(types.result));
 }
 
 /// What a device is tested with: without `f16`, a GPU runs the kernels of the other dtypes as they were.

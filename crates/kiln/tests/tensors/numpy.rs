@@ -56,7 +56,7 @@ fn run_case(case: &Case, subject: &Subject) -> Result<(), String> {
         let numbers = data::numbers(result).map_err(|error| format!("{error:?}"))?;
         let allowed = match case.tolerance {
             Tolerance::Exact => op::Tolerance::EXACT,
-            Tolerance::Op => bound(&case.op, dtype),
+            Tolerance::Op => error_bound(&case.op, dtype),
             Tolerance::Sum { scale } => data::within(1.0, SUM_ROUNDINGS * f64::from(f32::EPSILON) * scale),
         };
         tolerance::compare(dtype, &numbers, output.array.numbers(), allowed)?;
@@ -66,9 +66,9 @@ fn run_case(case: &Case, subject: &Subject) -> Result<(), String> {
 
 /// What the table says about the op's accuracy, and half a unit, because the reference is rounded to the dtype. A form with a number
 /// is as accurate as the op.
-fn bound(name: &str, dtype: DType) -> op::Tolerance {
+fn error_bound(name: &str, dtype: DType) -> op::Tolerance {
     let name = name.strip_suffix("_scalar").unwrap_or(name);
-    let bound = op::by_name(name).expect("an entry of the op table").bound(dtype);
+    let bound = op::by_name(name).expect("an entry of the op table").error_bound(dtype);
     data::within(bound.ulps + 0.5, bound.absolute)
 }
 

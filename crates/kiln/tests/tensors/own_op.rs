@@ -26,7 +26,7 @@ fn an_op_of_a_test_runs_on_every_device_dtype_and_layout() {
             for layout in layouts(&wanted) {
                 let x = data::placed(&layout, dtype, &subject.device);
                 let what = format!("{} {dtype} on {}", layout.name, subject.name);
-                data::check(&what, &Tensor::apply(&CUBE, &[&x]).unwrap(), dtype, &cubes, CUBE.bound(dtype));
+                data::check(&what, &Tensor::apply(&CUBE, &[&x]).unwrap(), dtype, &cubes, CUBE.error_bound(dtype));
             }
         }
     }

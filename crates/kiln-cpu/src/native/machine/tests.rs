@@ -82,7 +82,7 @@ fn agrees(body: &Body, store: DType, scalars: &[u32], seed: u64) -> bool {
         .operands
         .iter()
         .map(|operand| {
-            let mut bytes = words.elements(operand.dtype, operand.layout.reach().end);
+            let mut bytes = words.elements(operand.dtype, operand.layout.range().end);
             bytes.resize(bytes.len().next_multiple_of(4), 0);
             bytes.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
         })

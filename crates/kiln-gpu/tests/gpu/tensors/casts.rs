@@ -3,7 +3,7 @@
 use super::{body, decode, devices, encode, map, run};
 use half::{bf16, f16};
 use kiln_ir::kernel::{Instruction, Kernel};
-use kiln_ir::{Class, DType, Layout, Shape, odd};
+use kiln_ir::{Class, DType, Layout, Shape, round_to_odd};
 
 fn cast(length: usize, from: DType, path: &[DType]) -> Kernel {
     let mut instructions = vec![Instruction::Load { operand: 0 }];
@@ -20,8 +20,8 @@ fn cast(length: usize, from: DType, path: &[DType]) -> Kernel {
 fn converted(value: f64, from: Class, to: DType) -> f64 {
     match (from, to) {
         (_, DType::F32) => f64::from(value as f32),
-        (_, DType::F16) => f16::from_f32(odd::f32_of(value)).to_f64(),
-        (_, DType::BF16) => bf16::from_f32(odd::f32_of(value)).to_f64(),
+        (_, DType::F16) => f16::from_f32(round_to_odd::f32_of(value)).to_f64(),
+        (_, DType::BF16) => bf16::from_f32(round_to_odd::f32_of(value)).to_f64(),
         (Class::Float, DType::I32) => f64::from(value as i32),
         (Class::Float, DType::U32) => f64::from(value as u32),
         (Class::Float, DType::U8) => f64::from(value as u8),

@@ -12,7 +12,7 @@ use kiln_gpu::GpuOptions;
 use kiln_ir::graph::TensorType;
 use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use kiln_ir::wgsl::{WgslFeatures, WgslKernel, render};
-use kiln_ir::{Class, DType, Layout, Shape, odd, op};
+use kiln_ir::{Class, DType, Layout, Shape, op, round_to_odd};
 use std::sync::OnceLock;
 
 /// Returns a device with all features, one without optional features, and the CPU devices.
@@ -29,8 +29,8 @@ pub(super) fn devices() -> Vec<Device> {
 /// Encodes elements of a dtype, with padding to a non-zero multiple of 16 bytes.
 pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     let bytes = values.iter().flat_map(|&value| match dtype {
-        DType::F16 => f16::from_f32(odd::f32_of(value)).to_le_bytes().to_vec(),
-        DType::BF16 => bf16::from_f32(odd::f32_of(value)).to_le_bytes().to_vec(),
+        DType::F16 => f16::from_f32(round_to_odd::f32_of(value)).to_le_bytes().to_vec(),
+        DType::BF16 => bf16::from_f32(round_to_odd::f32_of(value)).to_le_bytes().to_vec(),
         DType::F32 => (value as f32).to_le_bytes().to_vec(),
         DType::I32 => (value as i32).to_le_bytes().to_vec(),
         DType::U32 => (value as u32).to_le_bytes().to_vec(),
@@ -108,7 +108,7 @@ pub(super) fn launch(
 
 /// Returns small integers, as many as a layout reaches.
 pub(super) fn operand_values(layout: &Layout, seed: usize) -> Vec<f64> {
-    (0..layout.reach().end).map(|index| ((index * 7 + seed * 5) % 13) as f64).collect()
+    (0..layout.range().end).map(|index| ((index * 7 + seed * 5) % 13) as f64).collect()
 }
 
 /// Returns the elements of an operand in the order of its space.

@@ -20,7 +20,7 @@ fn expected(op: &ElementOp, class: Class, args: &[u32]) -> f64 {
 fn check(op: &ElementOp, class: Class, args: &[Vec<u32>]) {
     let result = result_class(op, class);
     let dtype = whole(result);
-    let bound = op.bound(dtype);
+    let bound = op.error_bound(dtype);
     for level in levels() {
         let found = run(op, class, level, args);
         for (index, &word) in found.iter().enumerate() {
@@ -115,7 +115,7 @@ fn levels_agree() {
     for (op, class) in forms() {
         let args = samples.args(op, class, 4_099);
         let dtype = whole(result_class(op, class));
-        let mut bound = op.bound(dtype);
+        let mut bound = op.error_bound(dtype);
         (bound.ulps, bound.absolute) = (2.0 * bound.ulps, 2.0 * bound.absolute);
         let results: Vec<_> = levels().into_iter().map(|level| run(op, class, level, &args)).collect();
         for (&first, &last) in results[0].iter().zip(&results[results.len() - 1]) {
@@ -129,9 +129,9 @@ fn levels_agree() {
 #[test]
 fn bounds_follow_the_dtype() {
     for op in all().iter().filter(|op| op.takes(Class::Float)) {
-        let [single, half, brain] = [DType::F32, DType::F16, DType::BF16].map(|dtype| op.bound(dtype).ulps);
+        let [single, half, brain] = [DType::F32, DType::F16, DType::BF16].map(|dtype| op.error_bound(dtype).ulps);
         let exact = single == 0.0;
         assert!(exact || (half > 0.5 && half < 0.502 && brain > 0.5 && brain < 0.51), "{op:?} {half} {brain}");
-        assert_eq!(op.bound(DType::I32).ulps, 0.0);
+        assert_eq!(op.error_bound(DType::I32).ulps, 0.0);
     }
 }

@@ -106,7 +106,7 @@ fn a_trace_computes_what_the_loops_compute() {
             // The scalar loop has no FMA on x86-64 either, so the bits must be equal there.
             let found = number(result, interpret(&trace, &args));
             let expected = number(result, one(op, class, SimdLevel::Scalar, &args));
-            let mut bound = op.bound(whole(result));
+            let mut bound = op.error_bound(whole(result));
             if cfg!(target_arch = "x86_64") {
                 (bound.ulps, bound.absolute) = (0.0, 0.0);
             }

@@ -238,8 +238,8 @@ fn cast(x: f64, from: Class, to: DType) -> f64 {
     let (low, high) = range(to);
     match to {
         DType::F32 => x,
-        DType::F16 => half::f16::from_f32(crate::odd::f32_of(x)).to_f64(),
-        DType::BF16 => half::bf16::from_f32(crate::odd::f32_of(x)).to_f64(),
+        DType::F16 => half::f16::from_f32(crate::round_to_odd::f32_of(x)).to_f64(),
+        DType::BF16 => half::bf16::from_f32(crate::round_to_odd::f32_of(x)).to_f64(),
         DType::Bool => f64::from(u8::from(x != 0.0)),
         _ if from == Class::Float => {
             if x.is_nan() {

@@ -288,7 +288,7 @@ pub(super) fn data(graph: &OpGraph, random: &mut Random) -> Data {
     for node in &graph.nodes {
         match &node.op {
             Op::Input(layout) => {
-                let memory = (0..layout.reach().end).map(|_| number(random, node.ty.dtype));
+                let memory = (0..layout.range().end).map(|_| number(random, node.ty.dtype));
                 data.inputs.push(memory.collect());
             }
             Op::Scalar => data.scalars.push(number(random, node.ty.dtype)),

@@ -3,7 +3,7 @@
 use super::source::{Entry, Source};
 use crate::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
 use bytemuck::{Pod, Zeroable};
-use kiln_ir::{odd, with_element};
+use kiln_ir::{round_to_odd, with_element};
 use safetensors::tensor::Dtype;
 
 /// Number of bytes converted at a time, chosen to stay in cache.
@@ -184,7 +184,7 @@ macro_rules! floats {
     };
 }
 
-floats!(f16: |x| Self::from_f32(odd::f32_of(x)), bf16: |x| Self::from_f32(odd::f32_of(x)), f32: |x| x as Self, f64: |x| x);
+floats!(f16: |x| Self::from_f32(round_to_odd::f32_of(x)), bf16: |x| Self::from_f32(round_to_odd::f32_of(x)), f32: |x| x as Self, f64: |x| x);
 
 macro_rules! integers {
     ($($element:ty),*) => {

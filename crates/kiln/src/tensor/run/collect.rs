@@ -264,7 +264,7 @@ fn without_offset(storage: &Storage, tensor: &Tensor) -> Option<(Buffer, Layout)
         return None;
     }
     let element = tensor.dtype().bytes();
-    let start = storage.layout.reach().start;
+    let start = storage.layout.range().start;
     let step = tensor.device().target().input_alignment_bytes / element;
     let skipped = start - start % step.max(1);
     let part = storage.buffer.slice((skipped * element) as u64..).ok().filter(|_| skipped > 0)?;

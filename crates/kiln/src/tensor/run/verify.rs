@@ -173,18 +173,18 @@ impl Bound {
             Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_) => (0.0, 0.0),
             Op::Cast => (0.0, 0.0),
             Op::Element(op) => {
-                let tolerance = op.bound(dtype);
+                let tolerance = op.error_bound(dtype);
                 (2.0 * tolerance.ulps * stored, tolerance.absolute)
             }
             Op::Reduce(reduce @ (Reduce::Sum | Reduce::Mean), axes) if dtype.is_float() => {
                 let terms = axes.iter().map(|&axis| inputs[0].shape()[axis]).product();
-                (stored, reduce.bound(terms, largest(inputs[0])?))
+                (stored, reduce.error_bound(terms, largest(inputs[0])?))
             }
             Op::Reduce(..) => (0.0, 0.0),
             Op::Kernel(op) => {
                 let types: Vec<_> = inputs.iter().map(|input| input.0.kind.ty.clone()).collect();
                 let largest = inputs.iter().map(|input| largest(input)).collect::<Result<Vec<_>>>()?;
-                (stored, op.bound(&types, &largest))
+                (stored, op.error_bound(&types, &largest))
             }
         };
         // In the subnormal range the spacing of floats is constant, so the bound is absolute.

@@ -1,14 +1,14 @@
 //! WGSL shared by kernels: element offsets, and a kernel with one invocation per output element.
 
-use crate::walk::Walk;
+use crate::strided::StridedIter;
 use kiln_ir::wgsl::{WgslBuilder, WgslKernel, grid};
 use kiln_ir::{Class, DType};
 use std::fmt::Write as _;
 
-/// Renders functions `NAME0(item)`, `NAME1(item)` and so on, which return the offset of an item in each tensor of a walk. Only the number of
+/// Renders functions `NAME0(item)`, `NAME1(item)` and so on, which return the offset of an item in each tensor of an iterator. Only the number of
 /// axes is part of the text; lengths and strides are parameters.
-pub(crate) fn places<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, walk: &Walk<N>) -> String {
-    let (axes, start) = walk.parts();
+pub(crate) fn offsets<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, iter: &StridedIter<N>) -> String {
+    let (axes, start) = iter.parts();
     for (number, axis) in axes.iter().enumerate().skip(1) {
         builder.param(&format!("{name}_length{number}"), axis.length as u32);
     }
@@ -19,17 +19,17 @@ pub(crate) fn places<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, 
         for (number, axis) in axes.iter().enumerate() {
             builder.param(&format!("{name}{tensor}_stride{number}"), axis.strides[tensor] as u32);
         }
-        let _ = write!(text, "fn {name}{tensor}(item: u32) -> u32 {{\n    var place = p_{name}{tensor}_start();\n");
+        let _ = write!(text, "fn {name}{tensor}(item: u32) -> u32 {{\n    var offset = p_{name}{tensor}_start();\n");
         let mut rest = "item".to_string();
         for axis in (0..axes.len()).rev() {
             let coordinate = if axis == 0 { rest.clone() } else { format!("({rest} % p_{name}_length{axis}())") };
-            let _ = writeln!(text, "    place += {coordinate} * p_{name}{tensor}_stride{axis}();");
+            let _ = writeln!(text, "    offset += {coordinate} * p_{name}{tensor}_stride{axis}();");
             if axis > 0 {
                 let _ = writeln!(text, "    let rest{axis} = {rest} / p_{name}_length{axis}();");
                 rest = format!("rest{axis}");
             }
         }
-        text += "    return place;\n}\n";
+        text += "    return offset;\n}\n";
     }
     text
 }

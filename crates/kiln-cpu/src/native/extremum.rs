@@ -1,7 +1,7 @@
 //! Maxima and minima: comparison orders, and the search for the best element and its index.
 
 use super::columns::Lanes;
-use super::fold::{Cell, Fold};
+use super::fold::{Accumulator, Fold};
 use super::lanes::{LANES, Stored, Vector, Words};
 use std::marker::PhantomData;
 
@@ -31,7 +31,7 @@ pub(super) trait Order {
 
     /// Returns the better of the two. Of two NaNs it is either, which saves an instruction.
     #[inline(always)]
-    fn winner<W: Words>(one: W, other: W) -> W {
+    fn extremum<W: Words>(one: W, other: W) -> W {
         Self::is_after(one, other).or(Self::is_nan(one)).select(one, other)
     }
 
@@ -41,7 +41,7 @@ pub(super) trait Order {
 
     #[inline(always)]
     fn winning_word(one: u32, other: u32) -> u32 {
-        let [word] = Self::winner([one], [other]);
+        let [word] = Self::extremum([one], [other]);
         word
     }
 }
@@ -95,43 +95,43 @@ fn is_greater_uint<W: Words>(one: W, other: W) -> W {
 }
 
 /// Reduces to the best element under an order.
-pub(super) struct Winner<O>(PhantomData<O>);
+pub(super) struct Extremum<O>(PhantomData<O>);
 
-impl<O: Order> Fold for Winner<O> {
-    const START: Cell = Cell { sum: 0.0, word: O::LOWEST, place: 0 };
+impl<O: Order> Fold for Extremum<O> {
+    const START: Accumulator = Accumulator { sum: 0.0, word: O::LOWEST, place: 0 };
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, cell: &mut Cell) {
-        cell.word = O::winning_word(winner::<O, V, S>(values), cell.word);
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, accumulator: &mut Accumulator) {
+        accumulator.word = O::winning_word(extremum::<O, V, S>(values), accumulator.word);
     }
 
     #[inline(always)]
     fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _place: usize, lanes: Lanes<'_>) {
         let mut best = V::load(lanes.words);
         for index in 0..N {
-            best = O::winner(row(index), best);
+            best = O::extremum(row(index), best);
         }
         *lanes.words = best.words();
     }
 
-    fn join(cell: &mut Cell, later: &Cell) {
-        cell.word = O::winning_word(later.word, cell.word);
+    fn join(accumulator: &mut Accumulator, later: &Accumulator) {
+        accumulator.word = O::winning_word(later.word, accumulator.word);
     }
 }
 
 /// Reduces to the index of the first best element under an order.
-pub(super) struct ArgWinner<O>(PhantomData<O>);
+pub(super) struct ArgExtremum<O>(PhantomData<O>);
 
-impl<O: Order> Fold for ArgWinner<O> {
-    const START: Cell = Winner::<O>::START;
+impl<O: Order> Fold for ArgExtremum<O> {
+    const START: Accumulator = Extremum::<O>::START;
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, cell: &mut Cell) {
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, accumulator: &mut Accumulator) {
         for (part, values) in values.chunks(PLACE_ELEMENTS).enumerate() {
-            let word = winner::<O, V, S>(values);
-            if !O::word_loses(word, cell.word) {
+            let word = extremum::<O, V, S>(values);
+            if !O::word_loses(word, accumulator.word) {
                 let place = place + part * PLACE_ELEMENTS + place_of::<O, V, S>(values, word);
-                *cell = Cell { sum: 0.0, word, place: place as u32 };
+                *accumulator = Accumulator { sum: 0.0, word, place: place as u32 };
             }
         }
     }
@@ -148,31 +148,31 @@ impl<O: Order> Fold for ArgWinner<O> {
         (*lanes.words, *lanes.places) = (words.words(), places.words());
     }
 
-    fn join(cell: &mut Cell, later: &Cell) {
-        if !O::word_loses(later.word, cell.word) {
-            *cell = *later;
+    fn join(accumulator: &mut Accumulator, later: &Accumulator) {
+        if !O::word_loses(later.word, accumulator.word) {
+            *accumulator = *later;
         }
     }
 }
 
 #[inline(always)]
-fn winner<O: Order, V: Vector, S: Stored>(values: &[S::Bits]) -> u32 {
+fn extremum<O: Order, V: Vector, S: Stored>(values: &[S::Bits]) -> u32 {
     let (groups, rest) = values.as_chunks::<{ VECTORS * LANES }>();
     let mut best = [V::splat(O::LOWEST); VECTORS];
     for group in groups {
         for (best, from) in best.iter_mut().zip(group.as_chunks().0) {
-            *best = O::winner(S::load(from), *best);
+            *best = O::extremum(S::load(from), *best);
         }
     }
     let [a, b, c, d] = best;
-    let mut best = O::winner(O::winner(a, b), O::winner(c, d));
+    let mut best = O::extremum(O::extremum(a, b), O::extremum(c, d));
     let (vectors, rest) = rest.as_chunks();
     for from in vectors {
-        best = O::winner(S::load(from), best);
+        best = O::extremum(S::load(from), best);
     }
     let mut last = [O::LOWEST; LANES];
     last.iter_mut().zip(rest).for_each(|(word, &from)| *word = S::word(from));
-    O::winner(V::load(&last), best).fold(O::winner)
+    O::extremum(V::load(&last), best).fold(O::extremum)
 }
 
 /// Returns the index of the first element that `best` does not beat: the first of zeros of either sign, or of several

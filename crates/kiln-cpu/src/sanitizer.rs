@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 /// Maximum bytes of buffers that a sanitized dispatch may write: tracking their accesses takes eighteen times as
 /// many.
-const MAX_WATCHED_BYTES: u64 = 128 << 20;
+const MAX_TRACKED_BYTES: u64 = 128 << 20;
 
 /// The sanitizer of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Watching(Mutex<State>);
+pub(crate) struct KernelSanitizer(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -28,11 +28,11 @@ struct Launch {
     kernel: Arc<LoadedKernel>,
     total: [u32; 3],
     /// Addresses of its buffers.
-    places: Vec<usize>,
+    addresses: Vec<usize>,
     sanitizer: Sanitizer,
 }
 
-impl Watching {
+impl KernelSanitizer {
     /// Runs a dispatch: a new launch, or the next part of one.
     ///
     /// # Safety
@@ -41,12 +41,12 @@ impl Watching {
         check(dispatch)?;
         let GridPart { first, workgroups, total } = dispatch.part();
         // Only buffers are compared: values are read-only, and each part has its own.
-        let places: Vec<usize> =
+        let addresses: Vec<usize> =
             args.bindings[..dispatch.buffers().len()].iter().map(|bound| bound.data as usize).collect();
         let mut state = self.0.lock();
         let is_under_way = |launch: &Launch| {
             let is_same = Arc::ptr_eq(&launch.kernel, dispatch.kernel()) && launch.total == total;
-            first != [0; 3] && is_same && launch.places == places
+            first != [0; 3] && is_same && launch.addresses == addresses
         };
         let mut launch = state.launch.take().filter(is_under_way).unwrap_or_else(|| {
             let info = LaunchInfo {
@@ -55,7 +55,7 @@ impl Watching {
                 workgroups: total,
                 zero_workgroup: kernel.zero_workgroup,
             };
-            Launch { kernel: Arc::clone(dispatch.kernel()), total, places, sanitizer: kernel.code.sanitizer(info) }
+            Launch { kernel: Arc::clone(dispatch.kernel()), total, addresses, sanitizer: kernel.code.sanitizer(info) }
         });
         // SAFETY: the caller upholds the contract.
         let outcome = unsafe { kernel.code.run_sanitized(args, first, &mut launch.sanitizer) };
@@ -75,9 +75,9 @@ impl Watching {
 fn check(dispatch: &Dispatch) -> Result<()> {
     let written = dispatch.buffers().iter().filter(|bound| bound.access.is_write());
     let bytes: u64 = written.map(|bound| bound.buffer.bytes()).sum();
-    if bytes > MAX_WATCHED_BYTES {
+    if bytes > MAX_TRACKED_BYTES {
         let message = format!(
-            "sanitizer expected a kernel that writes buffers of at most {MAX_WATCHED_BYTES} bytes, found {bytes}"
+            "sanitizer expected a kernel that writes buffers of at most {MAX_TRACKED_BYTES} bytes, found {bytes}"
         );
         return Err(Error::new(ErrorKind::TooLarge, message));
     }

@@ -5,10 +5,10 @@ use kiln_ir::{Layout, Result};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Iterates over the corresponding offsets in `N` tensors of one shape, in row-major order. Axes that are contiguous in all tensors are merged, so a
-/// walk over contiguous tensors has one axis.
+/// Iterates over the corresponding offsets in `N` tensors of one shape, in row-major order. Axes that are contiguous in all tensors are merged, so
+/// iteration over contiguous tensors has one axis.
 #[derive(Clone, Debug)]
-pub(crate) struct Walk<const N: usize> {
+pub(crate) struct StridedIter<const N: usize> {
     /// Lengths and strides, outermost first.
     axes: SmallVec<[Axis<N>; 6]>,
     start: [isize; N],
@@ -21,8 +21,8 @@ pub(crate) struct Axis<const N: usize> {
     pub(crate) strides: [isize; N],
 }
 
-impl<const N: usize> Walk<N> {
-    /// Creates a walk over these lengths, with the strides of each tensor and the offset of its first element.
+impl<const N: usize> StridedIter<N> {
+    /// Creates an iterator over these lengths, with the strides of each tensor and the offset of its first element.
     pub(crate) fn new(lengths: &[usize], strides: [&[isize]; N], start: [isize; N]) -> Self {
         let mut axes: SmallVec<[Axis<N>; 6]> = SmallVec::new();
         for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
@@ -69,10 +69,10 @@ impl<const N: usize> Walk<N> {
         };
         let (first, last) = (range.start / inner.length, (range.end - 1) / inner.length);
         let (mut from, mut row_start) = (range.start, first * inner.length);
-        each(outer, self.start, first..last + 1, |mut places| {
+        each(outer, self.start, first..last + 1, |mut offsets| {
             let to = range.end.min(row_start + inner.length);
-            step(&mut places, &inner, (from - row_start) as isize);
-            visit(from, places, to - from);
+            step(&mut offsets, &inner, (from - row_start) as isize);
+            visit(from, offsets, to - from);
             row_start += inner.length;
             from = to;
         });
@@ -84,37 +84,37 @@ fn each<const N: usize>(axes: &[Axis<N>], start: [isize; N], range: Range<usize>
         return;
     }
     let mut coordinates: SmallVec<[usize; 6]> = SmallVec::from_elem(0, axes.len());
-    let (mut places, mut rest) = (start, range.start);
+    let (mut offsets, mut rest) = (start, range.start);
     for (axis, coordinate) in axes.iter().zip(&mut coordinates).rev() {
         *coordinate = rest % axis.length;
         rest /= axis.length;
-        step(&mut places, axis, *coordinate as isize);
+        step(&mut offsets, axis, *coordinate as isize);
     }
     for _ in 1..range.len() {
-        visit(places);
+        visit(offsets);
         for (axis, coordinate) in axes.iter().zip(&mut coordinates).rev() {
             *coordinate += 1;
-            step(&mut places, axis, 1);
+            step(&mut offsets, axis, 1);
             if *coordinate < axis.length {
                 break;
             }
             *coordinate = 0;
-            step(&mut places, axis, -(axis.length as isize));
+            step(&mut offsets, axis, -(axis.length as isize));
         }
     }
-    visit(places);
+    visit(offsets);
 }
 
-impl Walk<1> {
-    /// Creates a walk over the elements of one tensor.
+impl StridedIter<1> {
+    /// Creates an iterator over the elements of one tensor.
     pub(crate) fn over(layout: &Layout) -> Self {
         Self::new(layout.shape(), [layout.strides()], [layout.offset() as isize])
     }
 }
 
-fn step<const N: usize>(places: &mut [isize; N], axis: &Axis<N>, steps: isize) {
-    for (place, stride) in places.iter_mut().zip(axis.strides) {
-        *place += stride * steps;
+fn step<const N: usize>(offsets: &mut [isize; N], axis: &Axis<N>, steps: isize) {
+    for (offset, stride) in offsets.iter_mut().zip(axis.strides) {
+        *offset += stride * steps;
     }
 }
 
@@ -125,7 +125,7 @@ const PART_COST: usize = 16 << 10;
 const PARTS_PER_THREAD: usize = 4;
 
 /// Calls `work` with ranges that cover all items. Uses several threads if `cost` per item makes that worth it.
-pub(crate) fn share(
+pub(crate) fn parallel_for(
     workers: &dyn Workers,
     items: usize,
     cost: usize,
@@ -143,25 +143,25 @@ pub(crate) fn share(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Threads, layouts, places};
+    use crate::testing::{Threads, layouts, offsets};
     use kiln_ir::{Shape, SimdLevel};
     use std::sync::Mutex;
 
     #[test]
-    fn a_walk_visits_every_place_in_order_from_anywhere() {
+    fn iteration_visits_every_offset_in_order_from_any_start() {
         let shapes: [&[usize]; 7] = [&[], &[1], &[5], &[3, 4], &[2, 1, 3], &[2, 3, 1, 4], &[2, 0, 3]];
         for layout in shapes.iter().flat_map(|&shape| layouts(&Shape::new(shape))) {
-            let expected: Vec<usize> = places(&layout).collect();
-            let walk = Walk::over(&layout);
-            assert_eq!(walk.items(), expected.len(), "{layout:?}");
+            let expected: Vec<usize> = offsets(&layout).collect();
+            let iter = StridedIter::over(&layout);
+            assert_eq!(iter.items(), expected.len(), "{layout:?}");
             for start in 0..=expected.len() {
                 let (mut found, mut in_runs) = (Vec::new(), Vec::new());
-                walk.each(start..expected.len(), |[place]| found.push(place as usize));
+                iter.each(start..expected.len(), |[offset]| found.push(offset as usize));
                 assert_eq!(found, expected[start..], "{layout:?} from {start}");
                 let end = start + (expected.len() - start) / 2;
-                walk.runs(start..end, |first, [place], length| {
+                iter.runs(start..end, |first, [offset], length| {
                     assert_eq!(first, start + in_runs.len());
-                    in_runs.extend((0..length as isize).map(|i| (place + i * walk.inner()[0]) as usize));
+                    in_runs.extend((0..length as isize).map(|i| (offset + i * iter.inner()[0]) as usize));
                 });
                 assert_eq!(in_runs, expected[start..end], "{layout:?} from {start} to {end}");
             }
@@ -171,26 +171,28 @@ mod tests {
     #[test]
     fn axes_that_are_one_run_in_all_tensors_are_merged() {
         let rows = Layout::contiguous(Shape::from((2, 3, 4)));
-        assert_eq!(Walk::over(&rows).axes.len(), 1);
-        assert_eq!(Walk::over(&rows.permuted(&[1, 0, 2])).axes.len(), 3);
+        assert_eq!(StridedIter::over(&rows).axes.len(), 1);
+        assert_eq!(StridedIter::over(&rows.permuted(&[1, 0, 2])).axes.len(), 3);
         let spread = rows.sliced(0, 0, 1, 1).broadcast_to(&Shape::from((2, 3, 4)));
-        let both = Walk::new(&[2, 3, 4], [rows.strides(), spread.strides()], [0, 0]);
+        let both = StridedIter::new(&[2, 3, 4], [rows.strides(), spread.strides()], [0, 0]);
         assert_eq!(both.axes.to_vec(), [Axis { length: 2, strides: [12, 0] }, Axis { length: 12, strides: [1, 1] }]);
     }
 
     #[test]
-    fn shares_cover_all_items_once() {
+    fn ranges_cover_all_items_once() {
         for (items, cost) in [(0, 1), (1, 1 << 20), (7, 1 << 20), (1000, 1), (1000, 100), (100_000, 1)] {
             for threads in Threads::all() {
                 let seen = Mutex::new(vec![0; items]);
-                share(&threads, items, cost, |range| seen.lock().unwrap()[range].iter_mut().for_each(|n| *n += 1))
-                    .unwrap();
+                parallel_for(&threads, items, cost, |range| {
+                    seen.lock().unwrap()[range].iter_mut().for_each(|n| *n += 1)
+                })
+                .unwrap();
                 assert!(seen.into_inner().unwrap().iter().all(|&n| n == 1), "{items} {cost} {threads:?}");
             }
         }
         let ranges = Mutex::new(Vec::new());
         let threads = Threads { count: 8, simd: SimdLevel::Scalar };
-        share(&threads, 100, 10, |range| ranges.lock().unwrap().push(range)).unwrap();
+        parallel_for(&threads, 100, 10, |range| ranges.lock().unwrap().push(range)).unwrap();
         assert_eq!(ranges.into_inner().unwrap(), vec![0..100], "small work stays on the calling thread");
     }
 }

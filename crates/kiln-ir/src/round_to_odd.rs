@@ -10,7 +10,7 @@
 ///
 /// // Just above the midpoint of two neighbours of `bf16`, by less than a step of `f32`.
 /// let x = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
-/// assert_eq!(bf16::from_f32(kiln_ir::odd::f32_of(x)), bf16::from_f32(1.0 + 2f32.powi(-7)));
+/// assert_eq!(bf16::from_f32(kiln_ir::round_to_odd::f32_of(x)), bf16::from_f32(1.0 + 2f32.powi(-7)));
 /// assert_eq!(bf16::from_f32(x as f32), bf16::ONE, "rounded twice");
 /// ```
 pub fn f32_of(x: f64) -> f32 {
