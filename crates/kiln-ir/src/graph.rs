@@ -148,6 +148,6 @@ pub struct OpGraph {
     pub nodes: Vec<OpNode>,
     /// Nodes whose results are returned.
     pub outputs: Vec<NodeId>,
-    /// Nodes whose results are kept after the run if the plan materializes them anyway.
+    /// Nodes whose results are kept after the run if the plan stores them anyway.
     pub held: Vec<NodeId>,
 }

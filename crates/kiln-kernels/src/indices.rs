@@ -78,8 +78,8 @@ impl<'a> Indices<'a> {
     }
 
     /// Returns the index at an offset in memory if it is in range.
-    pub(crate) fn get(&self, place: isize) -> Option<isize> {
-        let index = self.words[place as usize] as usize;
+    pub(crate) fn get(&self, offset: isize) -> Option<isize> {
+        let index = self.words[offset as usize] as usize;
         (index < self.end).then_some(index as isize)
     }
 
@@ -95,15 +95,15 @@ impl<'a> Indices<'a> {
         if position == usize::MAX {
             return Ok(());
         }
-        let (mut rest, mut place) = (position, self.layout.offset() as isize);
+        let (mut rest, mut offset) = (position, self.layout.offset() as isize);
         let mut coordinates = self.layout.shape().clone();
         for (axis, &stride) in self.layout.strides().iter().enumerate().rev() {
             let length = self.layout.shape()[axis];
             coordinates = coordinates.with(axis, rest % length);
-            place += (rest % length) as isize * stride;
+            offset += (rest % length) as isize * stride;
             rest /= length;
         }
-        let word = self.words[place as usize];
+        let word = self.words[offset as usize];
         let found = if self.dtype == DType::I32 { i64::from(word as i32) } else { i64::from(word) };
         Err(invalid(format!(
             "{op} along axis {axis} expected indices below its length {}, found {found} at {coordinates}",

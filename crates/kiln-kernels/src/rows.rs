@@ -10,7 +10,7 @@ use kiln_ir::{DType, Layout, Result};
 use std::borrow::Cow;
 
 /// Results per store, if rows are shorter than this: half of a 32 KiB L1 cache.
-pub(crate) const STORED: usize = 4096;
+pub(crate) const STORE_LEN: usize = 4096;
 
 /// Checks that a tensor has floats and at least one axis.
 pub(crate) fn check_rows(op: &str, x: &TensorType) -> Result<()> {
@@ -38,8 +38,8 @@ pub(crate) const TOGETHER: usize = 4;
 
 /// An operation on the vectors of a row, in order. Implementations are `#[inline(always)]`; otherwise they are not compiled for the SIMD level.
 pub(crate) trait Pass<V> {
-    /// Takes a vector and returns what replaces it. `place` selects the accumulator.
-    fn take(&mut self, place: usize, x: V) -> V;
+    /// Takes a vector and returns what replaces it. `accumulator` is the index of the accumulator to use.
+    fn take(&mut self, accumulator: usize, x: V) -> V;
 }
 
 /// Runs a pass over a row. The last vector is padded with `fill`.
@@ -48,8 +48,8 @@ pub(crate) fn read<V: Vector, T: Stored>(row: &[T], fill: f32, pass: &mut impl P
     let (whole, rest) = row.as_chunks::<LANES>();
     let (groups, singles) = whole.as_chunks::<TOGETHER>();
     for group in groups {
-        for (place, from) in group.iter().enumerate() {
-            pass.take(place, T::load(from));
+        for (accumulator, from) in group.iter().enumerate() {
+            pass.take(accumulator, T::load(from));
         }
     }
     for from in singles {
@@ -68,8 +68,8 @@ pub(crate) fn write<V: Vector, T: Stored>(row: &[T], fill: f32, out: &mut [f32],
     let (out, out_rest) = out.as_chunks_mut::<LANES>();
     let (out_groups, out_singles) = out.as_chunks_mut::<TOGETHER>();
     for (group, out) in groups.iter().zip(out_groups) {
-        for (place, (from, to)) in group.iter().zip(out).enumerate() {
-            store(pass.take(place, T::load(from)), to);
+        for (accumulator, (from, to)) in group.iter().zip(out).enumerate() {
+            store(pass.take(accumulator, T::load(from)), to);
         }
     }
     for (from, to) in singles.iter().zip(out_singles) {
@@ -125,13 +125,13 @@ pub(crate) fn each_row<T: Stored>(
         return Ok(());
     }
     let (rows, length) = rows_of(layout);
-    let together = (STORED / length).max(1);
+    let together = (STORE_LEN / length).max(1);
     parallel_for(call.workers, rows.items(), (8 + length / 4) * cost, |range| {
         let mut results = Results::new(call.output, range.start * length, together.min(range.len()) * length);
         let end = range.end * length;
-        rows.each(range, |[place]| {
+        rows.each(range, |[offset]| {
             // SAFETY: the ranges of the tasks are disjoint, and all rows are within the output.
-            unsafe { results.put(length, end, |out| compute(&x[place as usize..][..length], out)) };
+            unsafe { results.put(length, end, |out| compute(&x[offset as usize..][..length], out)) };
         });
     })
 }
@@ -188,7 +188,7 @@ pub(crate) fn numbers<'a>(operand: &HostOperand<'a>) -> Cow<'a, [f32]> {
 fn widened<T: Stored>(operand: &HostOperand<'_>) -> Vec<f32> {
     let (from, iter) = (elements::<T>(operand), StridedIter::over(operand.layout));
     let mut numbers = Vec::with_capacity(iter.items());
-    iter.each(0..iter.items(), |[place]| numbers.push(from[place as usize].into()));
+    iter.each(0..iter.items(), |[offset]| numbers.push(from[offset as usize].into()));
     numbers
 }
 

@@ -160,9 +160,9 @@ impl Operand {
     pub(crate) fn new(dtype: DType, layout: Layout, mut value: impl FnMut() -> f64) -> Self {
         let mut memory = Memory::poisoned(dtype, layout.range().end + 1);
         let mut is_set = vec![false; layout.range().end];
-        for place in offsets(&layout) {
-            if !std::mem::replace(&mut is_set[place], true) {
-                memory.set(place, value());
+        for offset in offsets(&layout) {
+            if !std::mem::replace(&mut is_set[offset], true) {
+                memory.set(offset, value());
             }
         }
         Self { memory, layout }
@@ -186,7 +186,7 @@ impl Operand {
 
     /// Returns the elements in row-major order.
     pub(crate) fn values(&self) -> Vec<f64> {
-        offsets(&self.layout).map(|place| self.memory.get(place)).collect()
+        offsets(&self.layout).map(|offset| self.memory.get(offset)).collect()
     }
 }
 
@@ -238,12 +238,12 @@ pub(crate) fn indexed(cases: &[(&[usize], &[usize], usize)], end: usize, mut che
 /// Iterates over the offsets of all elements in row-major order.
 pub(crate) fn offsets(layout: &Layout) -> impl Iterator<Item = usize> {
     (0..layout.shape().elem_count()).map(|mut index| {
-        let mut place = layout.offset() as isize;
+        let mut offset = layout.offset() as isize;
         for (&length, &stride) in layout.shape().iter().zip(layout.strides()).rev() {
-            place += (index % length) as isize * stride;
+            offset += (index % length) as isize * stride;
             index /= length;
         }
-        place as usize
+        offset as usize
     })
 }
 

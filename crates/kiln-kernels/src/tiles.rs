@@ -52,13 +52,13 @@ impl Tile {
     }
 
     /// Renders the expression for a group of lines in a step.
-    pub(crate) fn place(self, step: &str, group: &str) -> String {
+    pub(crate) fn element(self, step: &str, group: &str) -> String {
         format!("{}[({step}) * {}u + {group}]", self.name, self.pitch())
     }
 
     /// Renders the expression for group `four` of this invocation.
     pub(crate) fn own(self, step: &str, four: usize) -> String {
-        self.place(step, &self.own_group(four))
+        self.element(step, &self.own_group(four))
     }
 
     /// Renders the index of the invocation's group `four` in the tile.
@@ -86,24 +86,24 @@ impl Load<'_> {
     /// Renders statements that fill the tile with a loop, which keeps the text short.
     pub(crate) fn in_loop(&self) -> String {
         let (end, invocations) = (self.tile.loads() * SIDE * SIDE, SIDE * SIDE);
-        let four = self.four("place");
-        format!("        for (var place = lane; place < {end}u; place += {invocations}u) {{\n{four}        }}\n")
+        let four = self.four("index");
+        format!("        for (var index = lane; index < {end}u; index += {invocations}u) {{\n{four}        }}\n")
     }
 
     /// Renders the same without a loop, for kernels that have no loop iterations to spare (`wgsl::LOOP_STEPS`).
-    pub(crate) fn written_out(&self) -> String {
-        let place = |load: usize| format!("(lane + {}u)", load * SIDE * SIDE);
-        let four = |load: usize| format!("        {{\n{}        }}\n", self.four(&place(load)));
+    pub(crate) fn unrolled(&self) -> String {
+        let index = |load: usize| format!("(lane + {}u)", load * SIDE * SIDE);
+        let four = |load: usize| format!("        {{\n{}        }}\n", self.four(&index(load)));
         (0..self.tile.loads()).map(four).collect()
     }
 
-    fn four(&self, place: &str) -> String {
+    fn four(&self, index: &str) -> String {
         let ([first_line, next_line], [first_step, next_step, steps]) = (self.lines, self.steps);
         let (groups, name) = (self.tile.groups(), self.name);
         let (group, step) = if self.along_steps {
-            (format!("{place} / {STEPS}u"), format!("{place} % {STEPS}u"))
+            (format!("{index} / {STEPS}u"), format!("{index} % {STEPS}u"))
         } else {
-            (format!("{place} % {groups}u"), format!("{place} / {groups}u"))
+            (format!("{index} % {groups}u"), format!("{index} / {groups}u"))
         };
         let numbers = (0..4).map(|lane| {
             let loaded = format!("load_{}(min(at + {lane}u * {next_line}, p_{name}_last()))", self.operand);
@@ -117,7 +117,7 @@ impl Load<'_> {
             let inside = step < {steps};
             {} = vec4<f32>({numbers});
 ",
-            self.tile.place(&step, &group),
+            self.tile.element(&step, &group),
         )
     }
 }

@@ -23,14 +23,14 @@ pub(super) struct Rows {
     pub(super) width: usize,
     pub(super) count: usize,
     /// Index of the first row.
-    pub(super) place: usize,
+    pub(super) index: usize,
 }
 
 impl Rows {
     /// Skips the first `count` rows. After the last row the pointer may be past the end of the memory.
     fn skip(self, count: usize) -> Self {
         let from = self.from.wrapping_add(count * self.pitch * self.bytes);
-        Self { from, count: self.count - count, place: self.place + count, ..self }
+        Self { from, count: self.count - count, index: self.index + count, ..self }
     }
 }
 
@@ -38,7 +38,7 @@ impl Rows {
 pub(super) struct Columns {
     sums: Lane,
     words: Lane,
-    places: Lane,
+    indices: Lane,
     width: usize,
     /// Additions to `sums` since they were last merged into the accumulators.
     additions: usize,
@@ -51,14 +51,14 @@ type Lane = SmallVec<[u32; 4 * LANES]>;
 pub(super) struct Lanes<'a> {
     pub(super) sums: &'a mut [u32; LANES],
     pub(super) words: &'a mut [u32; LANES],
-    pub(super) places: &'a mut [u32; LANES],
+    pub(super) indices: &'a mut [u32; LANES],
 }
 
 impl Columns {
     pub(super) fn new(width: usize, start: Accumulator) -> Self {
         let len = width.next_multiple_of(LANES);
-        let [sums, words, places] = [0, start.word, 0].map(|word| Lane::from_elem(word, len));
-        Self { sums, words, places, width, additions: 0 }
+        let [sums, words, indices] = [0, start.word, 0].map(|word| Lane::from_elem(word, len));
+        Self { sums, words, indices, width, additions: 0 }
     }
 
     /// Accumulates rows. If there are several times as many columns as the rows are wide, that many rows are
@@ -94,11 +94,11 @@ impl Columns {
     /// Merges everything into the accumulators. If there are more columns than accumulators, several columns share one.
     pub(super) fn fold(mut self, folding: &Folding, accumulators: &mut [Accumulator]) {
         self.fold_sums(accumulators);
-        for (words, places) in
-            self.words[..self.width].chunks(accumulators.len()).zip(self.places.chunks(accumulators.len()))
+        for (words, indices) in
+            self.words[..self.width].chunks(accumulators.len()).zip(self.indices.chunks(accumulators.len()))
         {
-            for ((accumulator, &word), &place) in accumulators.iter_mut().zip(words).zip(places) {
-                (folding.join)(accumulator, &Accumulator { sum: 0.0, word, place });
+            for ((accumulator, &word), &index) in accumulators.iter_mut().zip(words).zip(indices) {
+                (folding.join)(accumulator, &Accumulator { sum: 0.0, word, index });
             }
         }
     }
@@ -142,15 +142,15 @@ unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows
     let from: *const S::Bits = rows.from.cast();
     let (vectors, rest) = (rows.width / LANES, rows.width % LANES);
     let sums = columns.sums.as_chunks_mut().0[..rows.width.div_ceil(LANES)].iter_mut();
-    let lanes = sums.zip(columns.words.as_chunks_mut().0).zip(columns.places.as_chunks_mut().0);
-    for (vector, ((sums, words), places)) in lanes.enumerate() {
-        let lanes = Lanes { sums, words, places };
+    let lanes = sums.zip(columns.words.as_chunks_mut().0).zip(columns.indices.as_chunks_mut().0);
+    for (vector, ((sums, words), indices)) in lanes.enumerate() {
+        let lanes = Lanes { sums, words, indices };
         // SAFETY: the caller upholds the contract.
         let at = |row: usize| unsafe { from.add(row * rows.pitch + vector * LANES) };
         if vector < vectors {
             // SAFETY: the row has another whole vector.
             let read = |row| S::load::<V>(unsafe { &*at(row).cast() });
-            F::add_to_columns::<V, N>(read, rows.place, lanes);
+            F::add_to_columns::<V, N>(read, rows.index, lanes);
         } else {
             let read = |row| {
                 let mut last = [S::Bits::zeroed(); LANES];
@@ -160,7 +160,7 @@ unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows
                 words[rest..].fill(F::START.word);
                 V::load(&words)
             };
-            F::add_to_columns::<V, N>(read, rows.place, lanes);
+            F::add_to_columns::<V, N>(read, rows.index, lanes);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 /// Independent vector accumulators of a row.
 const VECTORS: usize = 4;
 /// Elements of a row that are searched for the index together, while they are still in the L1 cache.
-const PLACE_ELEMENTS: usize = 4096;
+const INDEX_ELEMENTS: usize = 4096;
 
 /// An order over numbers; the best element is the last in the order.
 pub(super) trait Order {
@@ -40,7 +40,7 @@ pub(super) trait Order {
     }
 
     #[inline(always)]
-    fn winning_word(one: u32, other: u32) -> u32 {
+    fn extremum_word(one: u32, other: u32) -> u32 {
         let [word] = Self::extremum([one], [other]);
         word
     }
@@ -98,15 +98,15 @@ fn is_greater_uint<W: Words>(one: W, other: W) -> W {
 pub(super) struct Extremum<O>(PhantomData<O>);
 
 impl<O: Order> Fold for Extremum<O> {
-    const START: Accumulator = Accumulator { sum: 0.0, word: O::LOWEST, place: 0 };
+    const START: Accumulator = Accumulator { sum: 0.0, word: O::LOWEST, index: 0 };
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, accumulator: &mut Accumulator) {
-        accumulator.word = O::winning_word(extremum::<O, V, S>(values), accumulator.word);
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _first: usize, accumulator: &mut Accumulator) {
+        accumulator.word = O::extremum_word(extremum::<O, V, S>(values), accumulator.word);
     }
 
     #[inline(always)]
-    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _place: usize, lanes: Lanes<'_>) {
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _first: usize, lanes: Lanes<'_>) {
         let mut best = V::load(lanes.words);
         for index in 0..N {
             best = O::extremum(row(index), best);
@@ -115,7 +115,7 @@ impl<O: Order> Fold for Extremum<O> {
     }
 
     fn join(accumulator: &mut Accumulator, later: &Accumulator) {
-        accumulator.word = O::winning_word(later.word, accumulator.word);
+        accumulator.word = O::extremum_word(later.word, accumulator.word);
     }
 }
 
@@ -126,26 +126,26 @@ impl<O: Order> Fold for ArgExtremum<O> {
     const START: Accumulator = Extremum::<O>::START;
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, accumulator: &mut Accumulator) {
-        for (part, values) in values.chunks(PLACE_ELEMENTS).enumerate() {
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], first: usize, accumulator: &mut Accumulator) {
+        for (part, values) in values.chunks(INDEX_ELEMENTS).enumerate() {
             let word = extremum::<O, V, S>(values);
             if !O::word_loses(word, accumulator.word) {
-                let place = place + part * PLACE_ELEMENTS + place_of::<O, V, S>(values, word);
-                *accumulator = Accumulator { sum: 0.0, word, place: place as u32 };
+                let index = first + part * INDEX_ELEMENTS + index_of::<O, V, S>(values, word);
+                *accumulator = Accumulator { sum: 0.0, word, index: index as u32 };
             }
         }
     }
 
     #[inline(always)]
-    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, place: usize, lanes: Lanes<'_>) {
-        let (mut words, mut places) = (V::load(lanes.words), V::load(lanes.places));
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, first: usize, lanes: Lanes<'_>) {
+        let (mut words, mut indices) = (V::load(lanes.words), V::load(lanes.indices));
         for index in 0..N {
             let value = row(index);
             let loses = O::loses(value, words);
             words = loses.select(words, value);
-            places = loses.select(places, V::splat((place + index) as u32));
+            indices = loses.select(indices, V::splat((first + index) as u32));
         }
-        (*lanes.words, *lanes.places) = (words.words(), places.words());
+        (*lanes.words, *lanes.indices) = (words.words(), indices.words());
     }
 
     fn join(accumulator: &mut Accumulator, later: &Accumulator) {
@@ -178,7 +178,7 @@ fn extremum<O: Order, V: Vector, S: Stored>(values: &[S::Bits]) -> u32 {
 /// Returns the index of the first element that `best` does not beat: the first of zeros of either sign, or of several
 /// NaNs.
 #[inline(always)]
-fn place_of<O: Order, V: Vector, S: Stored>(values: &[S::Bits], best: u32) -> usize {
+fn index_of<O: Order, V: Vector, S: Stored>(values: &[S::Bits], best: u32) -> usize {
     let (vectors, mut before) = (values.as_chunks().0, 0);
     for from in vectors {
         let is_there = O::loses(V::splat(best), S::load(from));
@@ -187,6 +187,6 @@ fn place_of<O: Order, V: Vector, S: Stored>(values: &[S::Bits], best: u32) -> us
         }
         before += LANES;
     }
-    let place = values[before..].iter().position(|&from| O::word_loses(best, S::word(from)));
-    before + place.unwrap_or(0)
+    let index = values[before..].iter().position(|&from| O::word_loses(best, S::word(from)));
+    before + index.unwrap_or(0)
 }

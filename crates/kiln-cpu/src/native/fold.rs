@@ -22,7 +22,7 @@ pub(super) struct Accumulator {
     pub(super) sum: f64,
     /// The current maximum or minimum, or the sum of integers.
     pub(super) word: u32,
-    pub(super) place: u32,
+    pub(super) index: u32,
 }
 
 /// The loops of one reduction, for one storage format and SIMD level.
@@ -35,9 +35,9 @@ pub(super) struct Folding {
     pub(super) start: Accumulator,
     /// Merges the accumulator of a later part of the same row.
     pub(super) join: fn(&mut Accumulator, &Accumulator),
-    /// Accumulates consecutive rows of `len` elements, one per accumulator. `place` is the index of the first element in its
+    /// Accumulates consecutive rows of `len` elements, one per accumulator. `first` is the index of the first element in its
     /// row.
-    pub(super) rows: unsafe fn(from: *const u8, len: usize, place: usize, accumulators: &mut [Accumulator]),
+    pub(super) rows: unsafe fn(from: *const u8, len: usize, first: usize, accumulators: &mut [Accumulator]),
     /// Accumulates rows, which are at most as wide as there are columns.
     pub(super) columns: unsafe fn(rows: Rows, columns: &mut Columns),
 }
@@ -97,11 +97,11 @@ mod avx2 {
     pub(super) unsafe fn rows<F: Fold, S: Stored>(
         from: *const u8,
         len: usize,
-        place: usize,
+        first: usize,
         accumulators: &mut [Accumulator],
     ) {
         // SAFETY: the caller upholds the contract.
-        unsafe { super::add_rows::<F, Avx2, S>(from, len, place, accumulators) };
+        unsafe { super::add_rows::<F, Avx2, S>(from, len, first, accumulators) };
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -116,11 +116,11 @@ pub(super) trait Fold {
     /// The initial accumulator; its word is the identity of `add_to_columns`.
     const START: Accumulator;
 
-    /// Accumulates elements of one row; `place` is the index of the first.
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, accumulator: &mut Accumulator);
+    /// Accumulates elements of one row; `first` is the index of the first.
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], first: usize, accumulator: &mut Accumulator);
 
-    /// Accumulates elements of `N` rows into adjacent columns; `place` is the index of the first row.
-    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, place: usize, lanes: Lanes<'_>);
+    /// Accumulates elements of `N` rows into adjacent columns; `first` is the index of the first row.
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, first: usize, lanes: Lanes<'_>);
 
     fn join(accumulator: &mut Accumulator, later: &Accumulator);
 }
@@ -131,13 +131,13 @@ pub(super) trait Fold {
 unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(
     from: *const u8,
     len: usize,
-    place: usize,
+    first: usize,
     accumulators: &mut [Accumulator],
 ) {
     // SAFETY: the caller upholds the contract.
     let values: &[S::Bits] = unsafe { std::slice::from_raw_parts(from.cast(), len * accumulators.len()) };
     for (accumulator, row) in accumulators.iter_mut().zip(values.chunks_exact(len)) {
-        F::add_run::<V, S>(row, place, accumulator);
+        F::add_run::<V, S>(row, first, accumulator);
     }
 }
 
@@ -145,10 +145,10 @@ unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(
 struct Sum;
 
 impl Fold for Sum {
-    const START: Accumulator = Accumulator { sum: 0.0, word: 0, place: 0 };
+    const START: Accumulator = Accumulator { sum: 0.0, word: 0, index: 0 };
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, accumulator: &mut Accumulator) {
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _first: usize, accumulator: &mut Accumulator) {
         let (groups, rest) = values.as_chunks::<{ VECTORS * LANES }>();
         let mut wide = [0f64; LANES];
         for block in groups.chunks(SUM_ELEMENTS / (VECTORS * LANES)) {
@@ -175,7 +175,7 @@ impl Fold for Sum {
     }
 
     #[inline(always)]
-    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _place: usize, lanes: Lanes<'_>) {
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _first: usize, lanes: Lanes<'_>) {
         let mut sum = V::splat(0);
         for index in 0..N {
             sum = sum.add_floats(row(index));
@@ -197,10 +197,10 @@ fn widen<V: Vector>(sums: &mut [f64; LANES], values: V) {
 struct WrappingSum;
 
 impl Fold for WrappingSum {
-    const START: Accumulator = Accumulator { sum: 0.0, word: 0, place: 0 };
+    const START: Accumulator = Accumulator { sum: 0.0, word: 0, index: 0 };
 
     #[inline(always)]
-    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, accumulator: &mut Accumulator) {
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _first: usize, accumulator: &mut Accumulator) {
         let (vectors, rest) = values.as_chunks();
         let mut sum = V::splat(0);
         for from in vectors {
@@ -211,7 +211,7 @@ impl Fold for WrappingSum {
     }
 
     #[inline(always)]
-    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _place: usize, lanes: Lanes<'_>) {
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _first: usize, lanes: Lanes<'_>) {
         let mut sum = V::load(lanes.words);
         for index in 0..N {
             sum = sum.add_integers(row(index));

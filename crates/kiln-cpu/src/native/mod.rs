@@ -35,7 +35,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use step::{BufferRequirement, PlanStep};
 use timer::TimedSteps;
-use workers::Pieces;
+use workers::PlanWorkers;
 
 /// A plan compiled for a CPU device.
 pub(crate) struct NativePlan {
@@ -134,12 +134,12 @@ impl NativePlan {
         // Held until the end: the bases are valid only while the lock is held.
         let mut locked = buffers.lock();
         let bases = self.bases(buffers, &mut locked)?;
-        let pieces = Pieces { threads: self.cpu.threads(), simd: self.cpu.simd() };
+        let workers = PlanWorkers { threads: self.cpu.threads(), simd: self.cpu.simd() };
         let run = |step: &PlanStep| {
             // SAFETY: `bases` checked that each buffer has the size and alignment that the steps were checked
             // against. `locked` guarantees that nothing else accesses what is written, and nothing writes what is
             // read. The device checked that the processor supports the SIMD level when it was opened.
-            unsafe { step.run(&bases, scalars, &pieces) }
+            unsafe { step.run(&bases, scalars, &workers) }
         };
         let steps = &self.steps[steps.clone()];
         let Some(timer) = timer else { return steps.iter().try_for_each(run) };

@@ -7,7 +7,7 @@ use super::body::{TileProgram, bug};
 use super::columns::{Columns, Rows};
 use super::fold::{Accumulator, Folding};
 use super::tiles::{Arena, Memory, Runner};
-use super::workers::Pieces;
+use super::workers::PlanWorkers;
 use crate::threads::SharedPtr;
 use kiln_ir::graph::Reduce;
 use kiln_ir::kernel::{Body, Instruction, Operand};
@@ -92,20 +92,20 @@ impl ReduceStep {
     ///
     /// # Errors
     /// Returns `Internal` if a thread panicked.
-    pub(crate) unsafe fn run(&self, input: Memory<'_>, body: Memory<'_>, pieces: &Pieces<'_>) -> Result<()> {
+    pub(crate) unsafe fn run(&self, input: Memory<'_>, body: Memory<'_>, workers: &PlanWorkers<'_>) -> Result<()> {
         if self.kept == 0 {
             return Ok(());
         }
         let cost = self.kept * (self.reduced * (self.input.cost + 1) + self.body.cost);
-        let cut = self.cut();
-        let (across, along) = (self.kept.div_ceil(cut.kept), self.reduced.div_ceil(cut.reduced).max(1));
+        let size = self.piece_size();
+        let (across, along) = (self.kept.div_ceil(size.kept), self.reduced.div_ceil(size.reduced).max(1));
         let piece = |number: usize| {
-            let (kept, reduced) = (number % across * cut.kept, number / across * cut.reduced);
-            let kept = kept..(kept + cut.kept).min(self.kept);
-            Piece { kept, reduced: reduced..(reduced + cut.reduced).min(self.reduced) }
+            let (kept, reduced) = (number % across * size.kept, number / across * size.reduced);
+            let kept = kept..(kept + size.kept).min(self.kept);
+            Piece { kept, reduced: reduced..(reduced + size.reduced).min(self.reduced) }
         };
         if along == 1 {
-            return pieces.run(cost, across, &|number| {
+            return workers.run(cost, across, &|number| {
                 let Piece { kept, reduced } = piece(number);
                 let mut accumulators: SmallVec<[Accumulator; 16]> =
                     SmallVec::from_elem(self.folding.start, BATCH.min(kept.len()));
@@ -123,7 +123,7 @@ impl ReduceStep {
         }
         let mut accumulators = vec![self.folding.start; self.kept * along];
         let parts = SharedPtr(accumulators.as_mut_ptr());
-        pieces.run(cost, across * along, &|number| {
+        workers.run(cost, across * along, &|number| {
             let piece = piece(number);
             let first = number / across * self.kept + piece.kept.start;
             // SAFETY: pieces have disjoint accumulators; the rest is guaranteed by the caller.
@@ -132,12 +132,12 @@ impl ReduceStep {
                 self.reduce(&piece, input, accumulators);
             }
         })?;
-        let (joined, others) = accumulators.split_at_mut(self.kept);
+        let (totals, others) = accumulators.split_at_mut(self.kept);
         for row in others.chunks(self.kept) {
-            joined.iter_mut().zip(row).for_each(|(accumulator, other)| (self.folding.join)(accumulator, other));
+            totals.iter_mut().zip(row).for_each(|(accumulator, other)| (self.folding.join)(accumulator, other));
         }
         // SAFETY: the caller upholds the contract.
-        joined
+        totals
             .chunks(BATCH)
             .enumerate()
             .for_each(|(batch, accumulators)| unsafe { self.finish(batch * BATCH, accumulators, body) });
@@ -145,17 +145,17 @@ impl ReduceStep {
     }
 
     /// Returns the size of a piece, which depends on the shape alone.
-    fn cut(&self) -> Cut {
+    fn piece_size(&self) -> PieceSize {
         match self.order {
-            Order::Rows if self.reduced > 2 * PIECE => Cut { kept: 1, reduced: PIECE },
-            Order::Rows => Cut { kept: (PIECE / self.reduced.max(1)).max(1), reduced: self.reduced.max(1) },
+            Order::Rows if self.reduced > 2 * PIECE => PieceSize { kept: 1, reduced: PIECE },
+            Order::Rows => PieceSize { kept: (PIECE / self.reduced.max(1)).max(1), reduced: self.reduced.max(1) },
             // As wide as a batch. If that gives few pieces, they are also divided along the columns, into pieces
             // large enough that merging takes little of the time.
             Order::Columns => {
                 let kept = BATCH.min(self.kept);
                 let is_wide = self.kept >= 32 * BATCH;
                 let reduced = if is_wide { self.reduced } else { 2 * PIECE / kept };
-                Cut { kept, reduced: reduced.max(1) }
+                PieceSize { kept, reduced: reduced.max(1) }
             }
         }
     }
@@ -204,7 +204,7 @@ impl ReduceStep {
                 Order::Columns => {
                     let from = at(reduced.start * self.kept + kept.start);
                     let (width, count) = (kept.len(), reduced.len());
-                    let rows = Rows { from, bytes, pitch: self.kept, width, count, place: reduced.start };
+                    let rows = Rows { from, bytes, pitch: self.kept, width, count, index: reduced.start };
                     let mut columns = self.columns(width);
                     columns.add(&self.folding, rows, accumulators);
                     columns.fold(&self.folding, accumulators);
@@ -248,13 +248,13 @@ impl ReduceStep {
             let mut columns = self.columns(width);
             // Whole rows are contiguous, so several fit in a tile.
             let per_tile = if width == self.kept { tile_len / width } else { 1 };
-            for place in reduced.clone().step_by(per_tile) {
-                let count = per_tile.min(reduced.end - place);
-                let first = place * self.kept + kept.start + part * tile_len;
+            for index in reduced.clone().step_by(per_tile) {
+                let count = per_tile.min(reduced.end - index);
+                let first = index * self.kept + kept.start + part * tile_len;
                 // SAFETY: these rows are within the space; `run` returns a pointer to that many words.
                 unsafe {
                     let from = runner.run(first, count * width, std::ptr::null()).cast();
-                    let rows = Rows { from, bytes: size_of::<u32>(), pitch: width, width, count, place };
+                    let rows = Rows { from, bytes: size_of::<u32>(), pitch: width, width, count, index };
                     columns.add(&self.folding, rows, accumulators);
                 }
             }
@@ -293,13 +293,13 @@ impl ReduceStep {
             Reduce::Sum if self.class == Class::Float => (accumulator.sum as f32).to_bits(),
             Reduce::Mean => ((accumulator.sum / self.reduced as f64) as f32).to_bits(),
             Reduce::Sum | Reduce::Max | Reduce::Min => accumulator.word,
-            Reduce::ArgMax | Reduce::ArgMin => accumulator.place,
+            Reduce::ArgMax | Reduce::ArgMin => accumulator.index,
         }
     }
 }
 
 /// The size of a piece.
-struct Cut {
+struct PieceSize {
     kept: usize,
     reduced: usize,
 }

@@ -4,7 +4,7 @@ use super::body::{TileProgram, bug};
 use super::output::Output;
 use super::reduce::ReduceStep;
 use super::tiles::{Arena, Memory, Runner};
-use super::workers::Pieces;
+use super::workers::PlanWorkers;
 use kiln_ir::host::{HostCall, HostOperand};
 use kiln_ir::kernel::{Core, Operand};
 use kiln_ir::plan::{Plan, Source, Step};
@@ -116,7 +116,7 @@ impl PlanStep {
             }
             reads.push(buffer as u32);
         }
-        let words = kernel.in_words();
+        let words = kernel.as_word_copy();
         let (kernel, elements, dtype) = match &words {
             Some(words) => (words, elements * 2, DType::U32),
             None => (kernel, elements, dtype),
@@ -147,7 +147,7 @@ impl PlanStep {
     ///
     /// # Errors
     /// Returns `Internal` if a thread panicked, and the errors of the kernel.
-    pub(crate) unsafe fn run(&self, bases: &[*mut u8], scalars: &[u32], pieces: &Pieces<'_>) -> Result<()> {
+    pub(crate) unsafe fn run(&self, bases: &[*mut u8], scalars: &[u32], workers: &PlanWorkers<'_>) -> Result<()> {
         if self.elements == 0 {
             return Ok(());
         }
@@ -158,10 +158,10 @@ impl PlanStep {
         // SAFETY: the step was checked against the requirements when it was compiled; the rest is guaranteed by the caller.
         let done = unsafe {
             match &self.core {
-                StepCore::Map(program) => run_map(program, memory, self.elements, pieces),
+                StepCore::Map(program) => run_map(program, memory, self.elements, workers),
                 StepCore::Reduce(reduce) => {
                     let input = Memory { operands: core, output: std::ptr::null_mut(), scalars };
-                    reduce.run(input, memory, pieces)
+                    reduce.run(input, memory, workers)
                 }
                 StepCore::Op { op, operands, body, operand_bytes } => {
                     let operands: SmallVec<[HostOperand<'_>; 4]> = operands
@@ -174,7 +174,7 @@ impl PlanStep {
                         })
                         .collect();
                     let output = Output { program: body, memory, elements: self.elements, bytes: self.bytes };
-                    op.run(&HostCall { workers: pieces, operands: &operands, output: &output })
+                    op.run(&HostCall { workers: workers, operands: &operands, output: &output })
                 }
             }
         };
@@ -211,10 +211,10 @@ impl StepCore {
 ///
 /// # Safety
 /// As [`Runner::new`].
-unsafe fn run_map(program: &TileProgram, memory: Memory<'_>, elements: usize, pieces: &Pieces<'_>) -> Result<()> {
+unsafe fn run_map(program: &TileProgram, memory: Memory<'_>, elements: usize, workers: &PlanWorkers<'_>) -> Result<()> {
     let cost = elements * program.cost;
     let Some(blocks) = program.blocks else {
-        return pieces.run(cost, elements.div_ceil(PART), &|part| {
+        return workers.run(cost, elements.div_ceil(PART), &|part| {
             let range = part * PART..((part + 1) * PART).min(elements);
             let mut arena = Arena::new();
             // SAFETY: guaranteed by the caller; parts have disjoint elements.
@@ -222,7 +222,7 @@ unsafe fn run_map(program: &TileProgram, memory: Memory<'_>, elements: usize, pi
         });
     };
     let parts = elements.div_ceil(PART);
-    pieces.run(cost, parts, &|part| {
+    workers.run(cost, parts, &|part| {
         let mut arena = Arena::new();
         // SAFETY: guaranteed by the caller; parts have disjoint blocks.
         unsafe {

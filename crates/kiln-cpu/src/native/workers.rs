@@ -9,12 +9,12 @@ use kiln_ir::{Result, SimdLevel};
 const MIN_PARALLEL_COST: usize = 1 << 18;
 
 /// The threads and the SIMD level of a device.
-pub(crate) struct Pieces<'a> {
+pub(crate) struct PlanWorkers<'a> {
     pub(crate) threads: &'a Threads,
     pub(crate) simd: SimdLevel,
 }
 
-impl Pieces<'_> {
+impl PlanWorkers<'_> {
     /// Calls `task` for every index below `count`, on all threads if `cost` is high enough.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl Pieces<'_> {
     }
 }
 
-impl Workers for Pieces<'_> {
+impl Workers for PlanWorkers<'_> {
     fn count(&self) -> usize {
         self.threads.count()
     }

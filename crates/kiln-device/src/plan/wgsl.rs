@@ -174,7 +174,7 @@ fn memory(plan: &Plan, source: Source) -> Memory {
         Source::Input(input) => Memory::Input(input),
         Source::Value(value) => match plan.values[value].place {
             Place::Slot(slot) => Memory::Slot(slot),
-            Place::Own => Memory::Output(plan.own_values()[value].unwrap_or_default()),
+            Place::Own => Memory::Output(plan.dedicated_values()[value].unwrap_or_default()),
         },
     }
 }
@@ -189,10 +189,10 @@ fn source(step: &Step, rendered: &WgslKernel) -> KernelSource {
         source = source.entry(entry);
     }
     let mut options = KernelOptions::default();
-    if rendered.trust.loops_end {
+    if rendered.guarantees.loops_end {
         options.flags.insert(KernelFlag::UnboundedLoops);
     }
-    if rendered.trust.workgroup_is_written {
+    if rendered.guarantees.workgroup_is_written {
         options.flags.insert(KernelFlag::UninitialisedWorkgroup);
     }
     source.options(options)

@@ -164,7 +164,7 @@ impl ElementOp {
     }
 
     /// Declares the gradient to be zero: steps, comparisons and bit operations.
-    pub const fn flat(self) -> Self {
+    pub const fn zero_gradient(self) -> Self {
         self.gradient(|x, _, _| Gradients::from_elem(None, x.len()))
     }
 

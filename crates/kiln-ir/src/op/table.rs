@@ -126,7 +126,7 @@ table! { $
     /// -1, 0 or 1, as `x` is negative, zero or positive.
     ///
     /// A zero keeps its sign.
-    number SIGN sign(x in ANY) = math::sign(x); |x| if x[0] == 0.0 { x[0] } else { x[0].signum() }, cheap, flat;
+    number SIGN sign(x in ANY) = math::sign(x); |x| if x[0] == 0.0 { x[0] } else { x[0].signum() }, cheap, zero_gradient;
     /// `x * x`.
     #[doc(alias = "sqr")]
     number SQUARE square(x in ANY) = x * x; |x| x[0] * x[0], cheap,
@@ -169,11 +169,11 @@ table! { $
     float RSQRT rsqrt(x in (1e-6, 1e6)) = x.rsqrt(); |x| 1.0 / x[0].sqrt(), ulps(2.0),
         gradient(|_, y, g| each([g * -0.5 * y * y * y]));
     /// The largest integer that is not above `x`.
-    float FLOOR floor(x in ANY) = x.floor(); |x| x[0].floor(), cheap, flat;
+    float FLOOR floor(x in ANY) = x.floor(); |x| x[0].floor(), cheap, zero_gradient;
     /// The smallest integer that is not below `x`.
-    float CEIL ceil(x in ANY) = x.ceil(); |x| x[0].ceil(), cheap, flat;
+    float CEIL ceil(x in ANY) = x.ceil(); |x| x[0].ceil(), cheap, zero_gradient;
     /// The integer nearest to `x`, the even one of two.
-    float ROUND round(x in ANY) = x.round(); |x| x[0].round_ties_even(), cheap, flat;
+    float ROUND round(x in ANY) = x.round(); |x| x[0].round_ties_even(), cheap, zero_gradient;
     /// `e^x`.
     ///
     /// What would be subnormal is 0.
@@ -252,22 +252,22 @@ table! { $
         absolute(2e-7),
         gradient(gradients::gelu_erf);
     /// Whether `a == b`; false where one is a NaN.
-    compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap, flat;
+    compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap, zero_gradient;
     /// Whether `a != b`; true where one is a NaN.
     #[doc(alias = "not_equal")]
-    compare NE ne(a in FEW, b in FEW) = a.ne(b); |x| f64::from(x[0] != x[1]), cheap, flat;
+    compare NE ne(a in FEW, b in FEW) = a.ne(b); |x| f64::from(x[0] != x[1]), cheap, zero_gradient;
     /// Whether `a < b`; false where one is a NaN.
     #[doc(alias = "less")]
-    compare LT lt(a in FEW, b in FEW) = a.lt(b); |x| f64::from(x[0] < x[1]), cheap, flat;
+    compare LT lt(a in FEW, b in FEW) = a.lt(b); |x| f64::from(x[0] < x[1]), cheap, zero_gradient;
     /// Whether `a <= b`; false where one is a NaN.
     #[doc(alias = "less_equal")]
-    compare LE le(a in FEW, b in FEW) = a.le(b); |x| f64::from(x[0] <= x[1]), cheap, flat;
+    compare LE le(a in FEW, b in FEW) = a.le(b); |x| f64::from(x[0] <= x[1]), cheap, zero_gradient;
     /// Whether `a > b`; false where one is a NaN.
     #[doc(alias = "greater")]
-    compare GT gt(a in FEW, b in FEW) = a.gt(b); |x| f64::from(x[0] > x[1]), cheap, flat;
+    compare GT gt(a in FEW, b in FEW) = a.gt(b); |x| f64::from(x[0] > x[1]), cheap, zero_gradient;
     /// Whether `a >= b`; false where one is a NaN.
     #[doc(alias = "greater_equal")]
-    compare GE ge(a in FEW, b in FEW) = a.ge(b); |x| f64::from(x[0] >= x[1]), cheap, flat;
+    compare GE ge(a in FEW, b in FEW) = a.ge(b); |x| f64::from(x[0] >= x[1]), cheap, zero_gradient;
     /// `a` where the condition is not 0, else `b`.
     ///
     /// A NaN that is not chosen has no effect.
@@ -278,42 +278,42 @@ table! { $
     /// 1 where `x` is 0, else 0.
     #[doc(alias = "not")]
     integer LOGICAL_NOT logical_not(x in FEW) = T::select(x.eq(T::small(0)), T::small(1), T::small(0));
-        |x| f64::from(x[0] == 0.0), cheap, logical, flat;
+        |x| f64::from(x[0] == 0.0), cheap, logical, zero_gradient;
     /// The bits that both have.
     integer BIT_AND bit_and(a in WORD, b in WORD) = a & b;
-        |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap, logical, flat;
+        |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap, logical, zero_gradient;
     /// The bits that one or both have.
     integer BIT_OR bit_or(a in WORD, b in WORD) = a | b;
-        |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap, logical, flat;
+        |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap, logical, zero_gradient;
     /// The bits that only one has.
     integer BIT_XOR bit_xor(a in WORD, b in WORD) = a ^ b;
-        |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap, logical, flat;
+        |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap, logical, zero_gradient;
     /// The bits that it does not have.
-    integer BIT_NOT bit_not(x in WORD) = !x; |x| f64::from(!reference::bits(x[0])), cheap, flat;
+    integer BIT_NOT bit_not(x in WORD) = !x; |x| f64::from(!reference::bits(x[0])), cheap, zero_gradient;
     /// `x` moved by `amount` bits to the left.
     ///
     /// Only the lowest five bits of the amount count.
     bits SHIFT_LEFT shift_left(x in WORD, amount in (0.0, 40.0)) = x << amount;
-        |x| f64::from(reference::bits(x[0]) << (reference::bits(x[1]) % 32)), cheap, flat;
+        |x| f64::from(reference::bits(x[0]) << (reference::bits(x[1]) % 32)), cheap, zero_gradient;
     /// `x` moved by `amount` bits to the right.
     ///
     /// Only the lowest five bits of the amount count.
     bits SHIFT_RIGHT shift_right(x in WORD, amount in (0.0, 40.0)) = x >> amount;
-        |x| f64::from(reference::bits(x[0]) >> (reference::bits(x[1]) % 32)), cheap, flat;
+        |x| f64::from(reference::bits(x[0]) >> (reference::bits(x[1]) % 32)), cheap, zero_gradient;
     /// Bits that look random, of a counter and a key.
     ///
     /// The first word of Threefry-2x32 with 13 rounds, the fewest that pass all tests of BigCrush: different counters and different keys
     /// give numbers that no such test tells from independent ones. Not for secrets.
     bits RANDOM_BITS random_bits(counter in WORD, key in WORD) =
         random::threefry([counter, T::lit(0)], [key, T::lit(0)])[0];
-        |x| f64::from(reference::random_bits(reference::bits(x[0]), reference::bits(x[1]))), flat;
+        |x| f64::from(reference::random_bits(reference::bits(x[0]), reference::bits(x[1]))), zero_gradient;
     /// A multiple of 2^-24 from 0 to below 1, of random bits.
-    bits_to_float UNIFORM uniform(bits in WORD) = random::uniform::<T>(bits); |x| reference::uniform(x[0]), cheap, flat;
+    bits_to_float UNIFORM uniform(bits in WORD) = random::uniform::<T>(bits); |x| reference::uniform(x[0]), cheap, zero_gradient;
     /// A normally distributed number of mean 0 and deviation 1, of random bits twice.
     ///
     /// Finite for all bits, and at most 5.8 in magnitude.
     bits_to_float NORMAL normal(radius in WORD, direction in WORD) = random::normal::<T>(radius, direction);
-        |x| reference::normal(x[0], x[1]), ulps(8.0), absolute(2e-6), flat;
+        |x| reference::normal(x[0], x[1]), ulps(8.0), absolute(2e-6), zero_gradient;
 }
 
 /// The op with this name.

@@ -1,12 +1,12 @@
-//! Fusion: decides which nodes are materialized, and in which kernel every other node is computed.
+//! Fusion: decides which nodes are stored, and in which kernel every other node is computed.
 //!
 //! Each round visits the nodes in reverse topological order, so that all uses of a node are known when it is visited.
-//! A node is fused into its only user, or materialized if several kernels use it. Then the kernels are lowered
+//! A node is fused into its only user, or stored if several kernels use it. Then the kernels are lowered
 //! (`lower`). If that fails (a reshape that strides cannot express, a limit of the target), one more node is
-//! materialized and a new round begins. Every round materializes at least one more node, so the iteration terminates.
+//! stored and a new round begins. Every round stores at least one more node, so the iteration terminates.
 
 use super::lower::{self, Leaf, Lowered};
-use super::views::{Path, Paths, STRAIGHT};
+use super::views::{IDENTITY, Path, Paths};
 use super::{Target, limit};
 use crate::graph::{Axes, NodeId, Op, OpGraph, OpNode, View};
 use crate::{KernelOp, Layout, Result, Shape};
@@ -24,15 +24,15 @@ pub(super) struct Fused {
     pub(super) kernels: Vec<Lowered>,
     /// The location of each output.
     pub(super) outputs: Vec<(Leaf, Layout)>,
-    /// Why each node is materialized, for the notes.
-    pub(super) why: Vec<Option<Why>>,
+    /// Why each node is stored, for the notes.
+    pub(super) reasons: Vec<Option<StoreReason>>,
     /// Whether an output depends on each node.
     pub(super) live: Vec<bool>,
 }
 
-/// Why a node is materialized.
+/// Why a node is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum StoreReason {
     /// Fusion is disabled.
     Unfused,
     Output,
@@ -89,7 +89,7 @@ pub(super) struct Fuser<'a> {
     pub(super) stored: Vec<bool>,
     /// The index of each scalar node among the scalars.
     pub(super) numbers: Vec<usize>,
-    why: Vec<Option<Why>>,
+    reasons: Vec<Option<StoreReason>>,
     live: Vec<bool>,
     /// Size of the generator tree rooted at a node; 0 if it is not a generator.
     generators: Vec<u32>,
@@ -105,7 +105,7 @@ struct Round {
     costs: Vec<u32>,
 }
 
-/// Decides which nodes are materialized, and lowers the kernels.
+/// Decides which nodes are stored, and lowers the kernels.
 pub(super) fn fuse(graph: &OpGraph, target: &Target) -> Result<Fused> {
     let mut fuser = Fuser::new(graph, target);
     loop {
@@ -113,7 +113,7 @@ pub(super) fn fuse(graph: &OpGraph, target: &Target) -> Result<Fused> {
         let (kernels, is_changed) = fuser.lower(&cores)?;
         let outputs: Vec<_> = graph.outputs.iter().map_while(|&output| fuser.output(output)).collect();
         if !is_changed && outputs.len() == graph.outputs.len() {
-            return Ok(Fused { kernels, outputs, why: fuser.why, live: fuser.live });
+            return Ok(Fused { kernels, outputs, reasons: fuser.reasons, live: fuser.live });
         }
     }
 }
@@ -141,7 +141,7 @@ impl<'a> Fuser<'a> {
             paths: Paths::default(),
             stored: vec![false; count],
             numbers: numbered(graph, |op| matches!(op, Op::Scalar)),
-            why: vec![None; count],
+            reasons: vec![None; count],
             generators: generators(graph),
             live,
         };
@@ -151,14 +151,14 @@ impl<'a> Fuser<'a> {
         if !target.fuse {
             for (id, node) in graph.nodes.iter().enumerate() {
                 if fuser.live[id] && !matches!(node.op, Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_)) {
-                    fuser.store(id, Why::Unfused);
+                    fuser.store(id, StoreReason::Unfused);
                 }
             }
         }
         fuser
     }
 
-    /// Materializes the base of an output's views, or only the viewed part if nothing else needs the rest.
+    /// Stores the base of an output's views, or only the viewed part if nothing else needs the rest.
     fn store_output(&mut self, output: NodeId, users: &[u32]) {
         let graph = self.graph;
         let (mut base, mut is_alone) = (output, users[output] == 1);
@@ -171,15 +171,15 @@ impl<'a> Fuser<'a> {
         match node.op {
             Op::Input(_) => {}
             Op::Element(_) | Op::Cast if is_alone && elements(output) < elements(base) => {
-                self.store(output, Why::Output);
+                self.store(output, StoreReason::Output);
             }
-            _ => self.store(base, Why::Output),
+            _ => self.store(base, StoreReason::Output),
         }
     }
 
-    pub(super) fn store(&mut self, node: NodeId, why: Why) {
+    pub(super) fn store(&mut self, node: NodeId, reason: StoreReason) {
         self.stored[node] = true;
-        self.why[node].get_or_insert(why);
+        self.reasons[node].get_or_insert(reason);
     }
 
     /// Assigns every node to a kernel; returns the core of each root's kernel.
@@ -198,7 +198,7 @@ impl<'a> Fuser<'a> {
             if !self.stored[id] {
                 self.place(id, &mut round);
             }
-            // `place` may have just materialized it.
+            // `place` may have just stored it.
             if self.stored[id] {
                 self.root(id, &mut round);
             }
@@ -223,7 +223,7 @@ impl<'a> Fuser<'a> {
         costs
     }
 
-    /// Fuses a node into its user, or materializes it.
+    /// Fuses a node into its user, or stores it.
     fn place(&mut self, id: NodeId, round: &mut Round) {
         let node = &self.graph.nodes[id];
         let used = round.uses[id];
@@ -235,15 +235,15 @@ impl<'a> Fuser<'a> {
                     Use::None => None,
                     Use::One { program, .. } => {
                         round.sizes[program] += 1;
-                        (round.sizes[program] >= self.target.max_instructions).then_some(Why::Instructions)
+                        (round.sizes[program] >= self.target.max_instructions).then_some(StoreReason::Instructions)
                     }
                     _ if self.generators[id] > 0 => None,
-                    Use::Paths { .. } => (round.costs[id] > CHEAP).then_some(Why::Views),
+                    Use::Paths { .. } => (round.costs[id] > CHEAP).then_some(StoreReason::Views),
                     Use::Programs if self.is_cast_input(node) => None,
-                    Use::Programs => Some(Why::Kernels),
+                    Use::Programs => Some(StoreReason::Kernels),
                 };
                 match refusal {
-                    Some(why) => self.store(id, why),
+                    Some(reason) => self.store(id, reason),
                     None => node.inputs.iter().for_each(|&input| round.uses[input].add(used)),
                 }
             }
@@ -267,7 +267,7 @@ impl<'a> Fuser<'a> {
         let input = node.inputs[0];
         let is_expanding = node.ty.shape.elem_count() > self.graph.nodes[input].ty.shape.elem_count();
         if used != Use::None && is_expanding && round.costs[input] > CHEAP {
-            self.store(self.base(input), Why::Broadcast);
+            self.store(self.base(input), StoreReason::Broadcast);
         }
         round.uses[input].add(match used {
             Use::One { program, path } => {
@@ -282,14 +282,14 @@ impl<'a> Fuser<'a> {
     fn place_core(&mut self, id: NodeId, op: Option<&dyn KernelOp>, round: &mut Round, used: Use) {
         let refusal = match used {
             Use::None => return,
-            Use::Programs => Some(Why::Kernels),
-            Use::Paths { .. } => Some(Why::Views),
-            Use::One { .. } if op.is_some_and(|op| !op.fuses_epilogue()) => Some(Why::NoEpilogue),
+            Use::Programs => Some(StoreReason::Kernels),
+            Use::Paths { .. } => Some(StoreReason::Views),
+            Use::One { .. } if op.is_some_and(|op| !op.fuses_epilogue()) => Some(StoreReason::NoEpilogue),
             Use::One { program, path } => {
                 if !self.paths.keeps_order(path, &self.graph.nodes[id].ty.shape) {
-                    Some(Why::Reordered)
+                    Some(StoreReason::Reordered)
                 } else if program % 2 == 1 || round.cores[program / 2].is_some() {
-                    Some(Why::SecondCore)
+                    Some(StoreReason::SecondCore)
                 } else {
                     round.cores[program / 2] = Some(id);
                     None
@@ -297,15 +297,15 @@ impl<'a> Fuser<'a> {
             }
         };
         match refusal {
-            Some(why) => self.store(id, why),
+            Some(reason) => self.store(id, reason),
             None => self.use_operands(id, round),
         }
     }
 
-    /// Starts a kernel at a materialized node.
+    /// Starts a kernel at a stored node.
     fn root(&mut self, id: NodeId, round: &mut Round) {
         let node = &self.graph.nodes[id];
-        let whole = Use::One { program: 2 * id, path: STRAIGHT };
+        let whole = Use::One { program: 2 * id, path: IDENTITY };
         match &node.op {
             Op::Input(_) | Op::Scalar | Op::Iota => {}
             Op::View(_) => self.place_view(id, round, whole),
@@ -333,10 +333,10 @@ impl<'a> Fuser<'a> {
                     if self.operand(&**op, index, operand).is_some() {
                         let base = self.base(operand);
                         if !matches!(self.graph.nodes[base].op, Op::Input(_)) {
-                            self.store(base, Why::OperandOf(id));
+                            self.store(base, StoreReason::OperandOf(id));
                         }
                     } else {
-                        self.store(operand, Why::Copied { kernel: id, operand: index });
+                        self.store(operand, StoreReason::Copied { kernel: id, operand: index });
                     }
                 }
             }
@@ -350,10 +350,10 @@ impl<'a> Fuser<'a> {
         let kept = order.len();
         order.extend((0..shape.rank()).filter(|axis| axes.contains(axis)));
         let space: Shape = order.iter().map(|&axis| shape[axis]).collect();
-        (self.paths.through(STRAIGHT, &View::Permute(order), &space, shape), space, kept)
+        (self.paths.through(IDENTITY, &View::Permute(order), &space, shape), space, kept)
     }
 
-    /// Returns the base of a chain of views: the first node that is materialized or not a view.
+    /// Returns the base of a chain of views: the first node that is stored or not a view.
     fn base(&self, node: NodeId) -> NodeId {
         let mut base = node;
         while let (Op::View(_), false) = (&self.graph.nodes[base].op, self.stored[base]) {
@@ -365,7 +365,7 @@ impl<'a> Fuser<'a> {
     /// Returns the base of a chain of views, the path to it, and the inputs of the views, outermost first, with their
     /// paths.
     fn descend(&mut self, node: NodeId) -> (NodeId, Path, Vec<(NodeId, Path)>) {
-        let (mut base, mut path, mut views) = (node, STRAIGHT, Vec::new());
+        let (mut base, mut path, mut views) = (node, IDENTITY, Vec::new());
         while !self.stored[base]
             && let Some(below) = self.paths.enter(self.graph, base, path)
         {
@@ -386,7 +386,7 @@ impl<'a> Fuser<'a> {
         self.read(base, path, |layout| is_copy && is_plain(layout) || op.takes(index, layout))
     }
 
-    /// Returns the location of a materialized node or input seen through a path: the input itself, or its copy if
+    /// Returns the location of a stored node or input seen through a path: the input itself, or its copy if
     /// there is one.
     pub(super) fn read(&self, base: NodeId, path: Path, takes: impl Fn(&Layout) -> bool) -> Option<(Leaf, Layout)> {
         let node = &self.graph.nodes[base];
@@ -400,30 +400,30 @@ impl<'a> Fuser<'a> {
         Some((Leaf::Stored(base), seen))
     }
 
-    /// Returns the location of an output. If strides cannot express it, materializes a node and returns `None`.
+    /// Returns the location of an output. If strides cannot express it, stores a node and returns `None`.
     fn output(&mut self, output: NodeId) -> Option<(Leaf, Layout)> {
         let (node, path, views) = self.descend(output);
         let found = self.read(node, path, |_| true);
         if found.is_none() {
-            let (node, why) = self.innermost_readable(&views);
-            self.store(node, why);
+            let (node, reason) = self.innermost_readable(&views);
+            self.store(node, reason);
         }
         found
     }
 
     /// Returns the innermost of the view inputs, given outermost first with their paths, that can be read through its
-    /// path once it is materialized.
-    pub(super) fn innermost_readable(&self, views: &[(NodeId, Path)]) -> (NodeId, Why) {
+    /// path once it is stored.
+    pub(super) fn innermost_readable(&self, views: &[(NodeId, Path)]) -> (NodeId, StoreReason) {
         let is_readable = |&&(node, path): &&(NodeId, Path)| {
             let stored = Layout::contiguous(self.graph.nodes[node].ty.shape.clone());
             self.paths.apply(path, &stored).is_some()
         };
-        // Strides can always express the outermost view of a materialized node.
+        // Strides can always express the outermost view of a stored node.
         let &(node, _) = views.iter().rev().find(is_readable).unwrap_or(&views[0]);
-        (node, Why::Reshape)
+        (node, StoreReason::Reshape)
     }
 
-    /// Lowers every kernel. If one fails, materializes a node; another round is then needed.
+    /// Lowers every kernel. If one fails, stores a node; another round is then needed.
     fn lower(&mut self, cores: &[Option<NodeId>]) -> Result<(Vec<Lowered>, bool)> {
         let (mut kernels, mut is_changed) = (Vec::new(), false);
         for root in (0..self.graph.nodes.len()).filter(|&id| self.stored[id] && self.live[id]).collect::<Vec<_>>() {
@@ -431,8 +431,8 @@ impl<'a> Fuser<'a> {
             let excess = kernel.as_ref().map_or(Ok(None), |kernel| limit::excess(self.graph, self.target, kernel))?;
             match (kernel, excess) {
                 (Ok(kernel), None) => kernels.push(kernel),
-                (Err((node, why)), _) | (_, Some((node, why))) => {
-                    self.store(node, why);
+                (Err((node, reason)), _) | (_, Some((node, reason))) => {
+                    self.store(node, reason);
                     is_changed = true;
                 }
             }

@@ -1,7 +1,7 @@
-//! Target limits: if a kernel is too large, a part of it is materialized first.
+//! Target limits: if a kernel is too large, a part of it is stored first.
 
 use super::Target;
-use super::fuse::Why;
+use super::fuse::StoreReason;
 use super::lower::Lowered;
 use crate::graph::{NodeId, OpGraph};
 use crate::kernel::{Body, Core, Instruction};
@@ -15,26 +15,26 @@ struct Needs {
     instructions: BTreeSet<usize>,
 }
 
-/// Returns the node to materialize first if the kernel exceeds a limit of the target: the largest part within the
+/// Returns the node to store first if the kernel exceeds a limit of the target: the largest part within the
 /// limits.
-pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Result<Option<(NodeId, Why)>> {
-    let inside = if let Core::Reduce { input, .. } = &kernel.core { Some(input) } else { None };
+pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Result<Option<(NodeId, StoreReason)>> {
+    let prologue = if let Core::Reduce { input, .. } = &kernel.core { Some(input) } else { None };
     let core_operands = kernel.core_nodes.leaves.len();
     let operands = core_operands + kernel.body_nodes.leaves.len();
     let count = |body: &Body| body.program.instructions.len();
-    let instructions = inside.map_or(0, count) + count(&kernel.body);
+    let instructions = prologue.map_or(0, count) + count(&kernel.body);
     if operands <= target.max_operands && instructions <= target.max_instructions {
         return Ok(None);
     }
     let mut core = Needs { operands: (0..core_operands).collect(), instructions: BTreeSet::new() };
     let mut parts = Vec::new();
-    if let Some(inside) = inside {
-        let needs = needs(inside, &Needs::default(), 0, 0);
+    if let Some(prologue) = prologue {
+        let needs = needs(prologue, &Needs::default(), 0, 0);
         core = needs.last().cloned().unwrap_or_default();
         parts.extend(kernel.core_nodes.computed.iter().map(|&(node, value)| (node, needs[value].clone())));
     }
-    let behind = needs(&kernel.body, &core, core_operands, inside.map_or(0, count));
-    parts.extend(kernel.body_nodes.computed.iter().map(|&(node, value)| (node, behind[value].clone())));
+    let epilogue = needs(&kernel.body, &core, core_operands, prologue.map_or(0, count));
+    parts.extend(kernel.body_nodes.computed.iter().map(|&(node, value)| (node, epilogue[value].clone())));
     let too_many_operands = operands > target.max_operands;
     let largest = parts
         .into_iter()
@@ -42,7 +42,7 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
             *node != kernel.root
                 && needs.operands.len() <= target.max_operands
                 && needs.instructions.len() <= target.max_instructions
-                // Materializing a value with a single operand removes one operand and adds one.
+                // Storing a value with a single operand removes one operand and adds one.
                 && if too_many_operands { needs.operands.len() > 1 } else { needs.instructions.len() > 1 }
         })
         .max_by_key(|(_, needs)| {
@@ -50,7 +50,9 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
             if too_many_operands { (operands, instructions) } else { (instructions, operands) }
         });
     match largest {
-        Some((node, _)) => Ok(Some((node, if too_many_operands { Why::Operands } else { Why::Instructions }))),
+        Some((node, _)) => {
+            Ok(Some((node, if too_many_operands { StoreReason::Operands } else { StoreReason::Instructions })))
+        }
         None => {
             let name = graph.nodes[kernel.root].op.name();
             let message = format!(

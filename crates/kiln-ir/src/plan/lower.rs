@@ -1,8 +1,8 @@
 //! Lowering: generates the programs of a kernel and their operands.
 
-use super::fuse::{Fuser, Why};
+use super::fuse::{Fuser, StoreReason};
 use super::space::simplify;
-use super::views::{Path, STRAIGHT};
+use super::views::{IDENTITY, Path};
 use crate::graph::{NodeId, Op, Reduce};
 use crate::kernel::{Body, Core, Instruction, Operand, Program};
 use crate::op::{ElementOp, Signature};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 pub(super) enum Leaf {
     /// An input of the graph.
     Input(NodeId),
-    /// A materialized node.
+    /// A stored node.
     Stored(NodeId),
 }
 
 /// A kernel whose operands are graph nodes.
 pub(super) struct Lowered {
-    /// The node that it materializes.
+    /// The node that it stores.
     pub(super) root: NodeId,
     pub(super) core: Core,
     pub(super) core_nodes: Nodes,
@@ -39,10 +39,10 @@ pub(super) struct Nodes {
     pub(super) computed: Vec<(NodeId, usize)>,
 }
 
-/// A node that must be materialized before the kernel can be lowered.
-type Blocked = (NodeId, Why);
+/// A node that must be stored before the kernel can be lowered.
+type Blocked = (NodeId, StoreReason);
 
-/// Lowers the kernel that materializes `root`, with this core.
+/// Lowers the kernel that stores `root`, with this core.
 pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) -> Result<Lowered, Blocked> {
     let graph = fuser.graph;
     let (lowered_core, core_nodes) = match core.map(|core| (core, &graph.nodes[core])) {
@@ -50,15 +50,15 @@ pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) 
         Some((id, node)) => match &node.op {
             &Op::Reduce(op, ref axes) => {
                 let (path, space, kept) = fuser.reduced_space(&graph.nodes[node.inputs[0]].ty.shape, axes);
-                let mut inside = Lowerer::new(fuser, None);
-                inside.value(node.inputs[0], path, false)?;
-                let (input, nodes, kept) = inside.finish(&space, kept, true);
+                let mut prologue = Lowerer::new(fuser, None);
+                prologue.value(node.inputs[0], path, false)?;
+                let (input, nodes, kept) = prologue.finish(&space, kept, true);
                 (Core::Reduce { op, input, kept }, nodes)
             }
             Op::Kernel(op) => {
                 let (mut operands, mut nodes) = (Vec::with_capacity(node.inputs.len()), Nodes::default());
                 for (index, &operand) in node.inputs.iter().enumerate() {
-                    let copied = (operand, Why::Copied { kernel: id, operand: index });
+                    let copied = (operand, StoreReason::Copied { kernel: id, operand: index });
                     let (leaf, layout) = fuser.operand(&**op, index, operand).ok_or(copied)?;
                     operands.push(Operand { dtype: graph.nodes[operand].ty.dtype, layout });
                     nodes.leaves.push(leaf);
@@ -69,9 +69,9 @@ pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) 
         },
     };
     let space = &graph.nodes[root].ty.shape;
-    let mut behind = Lowerer::new(fuser, core);
-    behind.value(root, STRAIGHT, true)?;
-    let (body, body_nodes, _) = behind.finish(space, space.rank(), !matches!(lowered_core, Core::Op { .. }));
+    let mut epilogue = Lowerer::new(fuser, core);
+    epilogue.value(root, IDENTITY, true)?;
+    let (body, body_nodes, _) = epilogue.finish(space, space.rank(), !matches!(lowered_core, Core::Op { .. }));
     Ok(Lowered { root, core: lowered_core, core_nodes, body, body_nodes })
 }
 
@@ -137,15 +137,15 @@ impl<'f, 'a> Lowerer<'f, 'a> {
                 Ok(self.push(Instruction::Scalar { scalar, class: dtype.class() }))
             }
             Op::Iota if self.fuser.paths.keeps_order(path, &node.ty.shape) => Ok(self.push(Instruction::Iota)),
-            Op::Iota => Err((id, Why::Iota)),
+            Op::Iota => Err((id, StoreReason::Iota)),
             Op::Cast => {
                 let input = node.inputs[0];
                 let from = self.fuser.graph.nodes[input].ty.dtype;
                 let arg = self.value(input, path, false)?;
                 // The class represents every number of these dtypes exactly.
-                let is_nothing = dtype == from.computed();
+                let is_noop = dtype == from.computed();
                 let value =
-                    if is_nothing { arg } else { self.push(Instruction::Cast { arg, from: from.class(), to: dtype }) };
+                    if is_noop { arg } else { self.push(Instruction::Cast { arg, from: from.class(), to: dtype }) };
                 self.nodes.computed.push((id, value));
                 Ok(value)
             }

@@ -64,7 +64,7 @@ fn last_reads(plan: &Plan) -> Vec<usize> {
 
 impl Plan {
     /// Returns, for each value with a dedicated buffer, its index among them.
-    pub fn own_values(&self) -> Vec<Option<usize>> {
+    pub fn dedicated_values(&self) -> Vec<Option<usize>> {
         let mut own = 0..;
         let number = |value: &Value| if value.place == Place::Own { own.next() } else { None };
         self.values.iter().map(number).collect()

@@ -1,7 +1,7 @@
 //! Plans: graphs lowered to a sequence of kernels.
 //!
 //! [`Plan::new`] runs pure passes: `split` splits large reductions in two; `fuse` decides iteratively which nodes are
-//! materialized, with `lower` (programs; `views`, `space`) and `limit` (of the target); `steps` numbers the values;
+//! stored, with `lower` (programs; `views`, `space`) and `limit` (of the target); `steps` numbers the values;
 //! `memory` assigns each a slot. Debug builds verify the graph and the plan (`verify`).
 //!
 //! Guarantees that kernels rely on:
@@ -52,7 +52,7 @@ pub struct Plan {
     pub slots: Vec<u64>,
     /// The outputs of the graph.
     pub outputs: Vec<PlanOutput>,
-    /// The graph's held nodes that are materialized, with the index of their value.
+    /// The graph's held nodes that are stored, with the index of their value.
     pub held: Vec<(NodeId, usize)>,
     /// What did not fuse, and why; one sentence each.
     pub notes: Vec<String>,

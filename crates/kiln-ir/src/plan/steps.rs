@@ -1,6 +1,6 @@
 //! Builds the steps of a plan: kernels with numbered values, and notes for the report.
 
-use super::fuse::{Fused, Why, numbered};
+use super::fuse::{Fused, StoreReason, numbered};
 use super::lower::{Leaf, Lowered};
 use super::report::kernel_name;
 use super::space::simplify;
@@ -44,7 +44,7 @@ pub(super) fn build(graph: &OpGraph, target: &Target, fused: Fused) -> Plan {
         }
     }
     for root in roots {
-        let note = fused.why[root].and_then(|why| builder.note(root, why));
+        let note = fused.reasons[root].and_then(|reason| builder.note(root, reason));
         builder.plan.notes.extend(note);
     }
     builder.plan
@@ -112,35 +112,37 @@ impl Builder<'_> {
         self.plan.values.push(Value { ty, place: Place::Slot(0) });
     }
 
-    /// Explains why a node was materialized that could have been fused.
-    fn note(&self, node: NodeId, why: Why) -> Option<String> {
+    /// Explains why a node was stored that could have been fused.
+    fn note(&self, node: NodeId, reason: StoreReason) -> Option<String> {
         let name = self.graph.nodes[node].op.name();
         let value = Source::Value(self.value_of[node]);
         let readers = self.plan.steps.iter().filter(|step| step.reads.contains(&value)).count();
         let is_elementwise = matches!(self.graph.nodes[node].op, Op::Element(_) | Op::Cast);
-        let reason = match why {
-            Why::Unfused => return None,
-            Why::Output if readers == 0 => return None,
-            Why::Output => "it is an output".to_owned(),
-            Why::Kernels => format!("{readers} kernels use it"),
-            Why::Views => "one kernel reads it through several views".to_owned(),
-            Why::OperandOf(kernel) if is_elementwise => format!("`{}` reads it", self.graph.nodes[kernel].op.name()),
-            Why::OperandOf(_) => return None,
-            Why::Copied { kernel, operand } => {
+        let text = match reason {
+            StoreReason::Unfused => return None,
+            StoreReason::Output if readers == 0 => return None,
+            StoreReason::Output => "it is an output".to_owned(),
+            StoreReason::Kernels => format!("{readers} kernels use it"),
+            StoreReason::Views => "one kernel reads it through several views".to_owned(),
+            StoreReason::OperandOf(kernel) if is_elementwise => {
+                format!("`{}` reads it", self.graph.nodes[kernel].op.name())
+            }
+            StoreReason::OperandOf(_) => return None,
+            StoreReason::Copied { kernel, operand } => {
                 let kernel = self.graph.nodes[kernel].op.name();
                 return Some(format!("`{kernel}` operand {operand} is copied: the kernel does not take its layout"));
             }
-            Why::SecondCore => "the kernel that uses it reduces or runs another one".to_owned(),
-            Why::Reordered => "what is behind it takes its elements in another order or number".to_owned(),
-            Why::NoEpilogue => "its kernel fuses no epilogue".to_owned(),
-            Why::Reshape => "strides cannot say its reshape".to_owned(),
-            Why::Broadcast => "a broadcast would compute it again for each copy".to_owned(),
-            Why::Iota => "a view takes its elements in another order or number".to_owned(),
-            Why::Operands => format!("the kernel would read more than {} operands", self.target.max_operands),
-            Why::Instructions => {
+            StoreReason::SecondCore => "the kernel that uses it reduces or runs another one".to_owned(),
+            StoreReason::Reordered => "what is behind it takes its elements in another order or number".to_owned(),
+            StoreReason::NoEpilogue => "its kernel fuses no epilogue".to_owned(),
+            StoreReason::Reshape => "strides cannot say its reshape".to_owned(),
+            StoreReason::Broadcast => "a broadcast would compute it again for each copy".to_owned(),
+            StoreReason::Iota => "a view takes its elements in another order or number".to_owned(),
+            StoreReason::Operands => format!("the kernel would read more than {} operands", self.target.max_operands),
+            StoreReason::Instructions => {
                 format!("the kernel would have more than {} instructions", self.target.max_instructions)
             }
         };
-        Some(format!("`{name}` is stored: {reason}"))
+        Some(format!("`{name}` is stored: {text}"))
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub(super) type Path = usize;
 
 /// The empty path: the node has the shape and order of the space.
-pub(super) const STRAIGHT: Path = 0;
+pub(super) const IDENTITY: Path = 0;
 
 /// Interned paths, so that equal paths have equal ids.
 #[derive(Default)]
@@ -32,13 +32,13 @@ impl Paths {
     /// Extends the path to a view by the view, giving the path to its input. Identity views add no segment, and a
     /// reshape of a reshape is one segment.
     pub(super) fn through(&mut self, outer: Path, view: &View, shape: &Shape, input: &Shape) -> Path {
-        let is_nothing = input == shape
+        let is_identity = input == shape
             && match view {
                 View::Broadcast | View::Reshape => true,
                 View::Permute(axes) => axes.iter().enumerate().all(|(to, &from)| to == from),
                 View::Slice { start, step, .. } => *start == 0 && *step == 1,
             };
-        if is_nothing {
+        if is_identity {
             return outer;
         }
         if *view == View::Reshape
@@ -63,7 +63,7 @@ impl Paths {
     /// Returns the layout seen from the space; `None` if strides cannot express it.
     pub(super) fn apply(&self, path: Path, layout: &Layout) -> Option<Layout> {
         let (mut layout, mut path) = (layout.clone(), path);
-        while path != STRAIGHT {
+        while path != IDENTITY {
             let segment = &self.segments[path - 1];
             layout = segment.view.apply(&layout, &segment.shape)?;
             path = segment.outer;
@@ -73,7 +73,7 @@ impl Paths {
 
     /// Returns whether the path keeps all elements of the node, in the same order.
     pub(super) fn keeps_order(&self, path: Path, shape: &Shape) -> bool {
-        path == STRAIGHT
+        path == IDENTITY
             || self.apply(path, &Layout::contiguous(shape.clone())).is_some_and(|seen| {
                 seen.is_contiguous() && seen.offset() == 0 && seen.shape().elem_count() == shape.elem_count()
             })

@@ -10,7 +10,7 @@ use crate::{DType, Layout, Shape};
 
 impl Kernel {
     /// Returns a map over 64-bit elements as the same map over words; `None` for any other kernel.
-    pub fn in_words(&self) -> Option<Self> {
+    pub fn as_word_copy(&self) -> Option<Self> {
         if !self.output.dtype.is_wide() || !matches!(self.core, Core::Map) {
             return None;
         }
@@ -50,10 +50,10 @@ mod tests {
         let output = TensorType { shape: layout.shape().clone(), dtype: DType::I64 };
         let body = Body { space: layout.shape().clone(), operands, program };
         let kernel = Kernel { name: "copy".into(), core: Core::Map, body, output };
-        let words = kernel.in_words().unwrap();
+        let words = kernel.as_word_copy().unwrap();
         assert_eq!(words.output, TensorType { shape: Shape::from((3, 3, 2)), dtype: DType::U32 });
         let [operand] = &words.body.operands[..] else { panic!("one operand") };
         assert_eq!((operand.layout.strides(), operand.layout.offset()), (&[2, 8, 1][..], 2));
-        assert!(words.in_words().is_none(), "words are copied as they are");
+        assert!(words.as_word_copy().is_none(), "words are copied as they are");
     }
 }

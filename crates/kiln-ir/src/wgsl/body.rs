@@ -1,7 +1,7 @@
 //! Elementwise programs as WGSL statements.
 
 use super::convert::{Conversions, type_name};
-use super::frame::{Four, Frame};
+use super::frame::{Frame, VectorLoad};
 use crate::kernel::{Body, Instruction};
 use crate::op::ElementOp;
 use crate::{Class, DType};
@@ -141,9 +141,9 @@ impl Writer<'_> {
         }
         let class = type_name(self.body.operands[operand].dtype.class(), true);
         match self.frame.four(operand) {
-            Four::Quad => calls.load("quad", &suffix, &format!("({}) >> 2u", index(0))),
-            Four::Same => format!("{class}({})", calls.load("load", &suffix, &index(0))),
-            Four::Each => {
+            VectorLoad::Aligned => calls.load("quad", &suffix, &format!("({}) >> 2u", index(0))),
+            VectorLoad::Broadcast => format!("{class}({})", calls.load("load", &suffix, &index(0))),
+            VectorLoad::Separate => {
                 let lanes: Vec<String> = (0..4).map(|lane| calls.load("load", &suffix, &index(lane))).collect();
                 format!("{class}({})", lanes.join(", "))
             }

@@ -221,7 +221,7 @@ impl<'a> WgslBuilder<'a> {
             scalars: self.calls.scalars,
             workgroups,
             zeroes_output: false,
-            trust: WgslGuarantees { loops_end: true, workgroup_is_written: false },
+            guarantees: WgslGuarantees { loops_end: true, workgroup_is_written: false },
         }
     }
 }

@@ -33,13 +33,13 @@ struct Part {
 
 /// How four consecutive elements of an operand are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Four {
+pub(super) enum VectorLoad {
     /// One aligned group of four: the index of the first is a multiple of 4.
-    Quad,
+    Aligned,
     /// One broadcast element.
-    Same,
+    Broadcast,
     /// Four separate loads.
-    Each,
+    Separate,
 }
 
 /// An iteration space with the operands of a program.
@@ -109,8 +109,8 @@ impl Frame {
     }
 
     /// Returns how to load four consecutive elements of the last part, the first at a multiple of 4.
-    pub(super) fn four(&self, operand: usize) -> Four {
-        let Some((last, others)) = self.parts.split_last() else { return Four::Same };
+    pub(super) fn four(&self, operand: usize) -> VectorLoad {
+        let Some((last, others)) = self.parts.split_last() else { return VectorLoad::Broadcast };
         let is_whole = |&stride: &isize| stride % 4 == 0;
         let others_whole = others.iter().all(|part| match &part.addressing[operand] {
             Addressing::Constant => true,
@@ -120,14 +120,14 @@ impl Frame {
         });
         let aligned = others_whole && self.offsets[operand].is_multiple_of(4);
         match &last.addressing[operand] {
-            Addressing::Constant => Four::Same,
-            Addressing::Contiguous if aligned => Four::Quad,
+            Addressing::Constant => VectorLoad::Broadcast,
+            Addressing::Contiguous if aligned => VectorLoad::Aligned,
             Addressing::Strides(strides) if self.rows_are_whole() => match strides.split_last() {
-                Some((1, outer)) if aligned && outer.iter().all(is_whole) => Four::Quad,
-                Some((0, _)) => Four::Same,
-                _ => Four::Each,
+                Some((1, outer)) if aligned && outer.iter().all(is_whole) => VectorLoad::Aligned,
+                Some((0, _)) => VectorLoad::Broadcast,
+                _ => VectorLoad::Separate,
             },
-            _ => Four::Each,
+            _ => VectorLoad::Separate,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 const WORKGROUP: u32 = 128;
 
 pub(super) fn render(kernel: &Kernel, features: WgslFeatures) -> WgslKernel {
-    let words = kernel.in_words();
+    let words = kernel.as_word_copy();
     let kernel = words.as_ref().unwrap_or(kernel);
     let mut builder = WgslBuilder::new(features, &[], &kernel.body, &kernel.output);
     let quads = kernel.output.shape.elem_count().div_ceil(4) as u32;

@@ -77,7 +77,7 @@ pub struct WgslKernel {
     /// Whether the output must be zeroed first.
     pub zeroes_output: bool,
     /// Run-time checks that the source does not need.
-    pub trust: WgslGuarantees,
+    pub guarantees: WgslGuarantees,
 }
 
 /// One binding of a [`WgslKernel`].
@@ -118,8 +118,8 @@ pub struct WgslGuarantees {
 /// elements than its counters can hold.
 pub fn render(kernel: &Kernel, features: WgslFeatures) -> Result<WgslKernel> {
     let written_first = |rendered: WgslKernel| {
-        let trust = WgslGuarantees { workgroup_is_written: true, ..rendered.trust };
-        WgslKernel { trust, ..rendered }
+        let guarantees = WgslGuarantees { workgroup_is_written: true, ..rendered.guarantees };
+        WgslKernel { guarantees, ..rendered }
     };
     match &kernel.core {
         Core::Map => Ok(written_first(map::render(kernel, features))),

@@ -8,7 +8,7 @@
 use super::body::Writer;
 use super::builder::WgslBuilder;
 use super::convert::type_name;
-use super::frame::{Four, Frame};
+use super::frame::{Frame, VectorLoad};
 use super::{WgslFeatures, WgslKernel, grid};
 use crate::graph::Reduce;
 use crate::kernel::{Body, Kernel};
@@ -36,7 +36,7 @@ struct Division {
 impl Division {
     /// Many lanes per result if many elements are reduced; few if there are enough results to keep the device busy.
     fn new(frame: &Frame, operands: usize, kept: usize, reduced: usize, features: WgslFeatures) -> Self {
-        let four = operands > 0 && (0..operands).all(|operand| frame.four(operand) != Four::Each);
+        let four = operands > 0 && (0..operands).all(|operand| frame.four(operand) != VectorLoad::Separate);
         let across = !four && frame.prefers_first(operands) && kept > 1;
         let steps = reduced.div_ceil(if four { 4 } else { 1 });
         let (lanes, results, in_subgroup) = match (across, steps, kept, features.subgroup_size) {
@@ -110,13 +110,13 @@ impl Text {
         matches!(self.op, Reduce::Sum | Reduce::Mean)
     }
 
-    fn is_place(&self) -> bool {
+    fn is_arg(&self) -> bool {
         matches!(self.op, Reduce::ArgMax | Reduce::ArgMin)
     }
 
     /// Returns the identity of the reduction.
-    fn nothing(&self) -> String {
-        if self.is_place() { "vec2<u32>(0u, 0xffffffffu)".to_string() } else { format!("{}()", self.part()) }
+    fn identity(&self) -> String {
+        if self.is_arg() { "vec2<u32>(0u, 0xffffffffu)".to_string() } else { format!("{}()", self.part()) }
     }
 
     /// Generates the function that computes the reduced element, or four.
@@ -132,7 +132,7 @@ impl Text {
         if self.is_sum() {
             return format!("fn join(a: {part}, b: {part}) -> {part} {{\n    return a + b;\n}}\n");
         }
-        let join = if self.is_place() {
+        let join = if self.is_arg() {
             "    let wins = b.x > a.x || (b.x == a.x && b.y < a.y);\n    return select(a, b, wins);"
         } else {
             "    return max(a, b);"
@@ -145,21 +145,21 @@ impl Text {
         let four = self.division.four;
         let (class, uint) = (type_name(self.class, four), type_name(Class::Uint, four));
         let smallest = matches!(self.op, Reduce::Min | Reduce::ArgMin);
-        let turned = |key: &str| if smallest { format!("~({key})") } else { key.to_string() };
+        let flipped = |key: &str| if smallest { format!("~({key})") } else { key.to_string() };
         let key = match self.class {
-            Class::Uint | Class::Wide => format!("    return {};", turned("x")),
-            Class::Int => format!("    return {};", turned(&format!("bitcast<{uint}>(x) ^ {uint}(0x80000000u)"))),
+            Class::Uint | Class::Wide => format!("    return {};", flipped("x")),
+            Class::Int => format!("    return {};", flipped(&format!("bitcast<{uint}>(x) ^ {uint}(0x80000000u)"))),
             Class::Float => {
                 // Both zeros compare equal, so that the first one wins.
                 let zero = format!("select(bits, {uint}(0u), bits == {uint}(0x80000000u))");
-                let bits = if self.is_place() { zero } else { "bits".to_string() };
+                let bits = if self.is_arg() { zero } else { "bits".to_string() };
                 let order = format!("select(b | {uint}(0x80000000u), ~b, b >= {uint}(0x80000000u))");
                 format!(
                     "    let bits = bitcast<{uint}>(x);
     let b = {bits};
     let key = {};
     return select(key, {uint}(0xffffffffu), (bits & {uint}(0x7fffffffu)) > {uint}(0x7f800000u));",
-                    turned(&order)
+                    flipped(&order)
                 )
             }
         };
@@ -168,7 +168,7 @@ impl Text {
 
     /// Generates the function that maps a key back to its element.
     fn value(&self) -> String {
-        if self.is_place() {
+        if self.is_arg() {
             return String::new();
         }
         let class = type_name(self.class, false);
@@ -191,21 +191,21 @@ impl Text {
         let part = self.part();
         let item = if self.is_sum() { "element(k, r)" } else { "key(element(k, r))" };
         if !self.division.four {
-            let item = if self.is_place() { format!("vec2<u32>({item}, r)") } else { item.to_string() };
+            let item = if self.is_arg() { format!("vec2<u32>({item}, r)") } else { item.to_string() };
             return format!("part = join(part, {item});");
         }
         let mut text = String::new();
-        if self.is_place() || !self.division.whole {
-            text += "let places = vec4<u32>(r) + vec4<u32>(0u, 1u, 2u, 3u);\n            ";
+        if self.is_arg() || !self.division.whole {
+            text += "let indices = vec4<u32>(r) + vec4<u32>(0u, 1u, 2u, 3u);\n            ";
         }
         text += &if self.division.whole {
             format!("let four = {item};\n            ")
         } else {
             let zero = type_name(if self.is_sum() { self.class } else { Class::Uint }, true);
-            format!("let four = select({zero}(), {item}, places < vec4<u32>(p_reduced()));\n            ")
+            format!("let four = select({zero}(), {item}, indices < vec4<u32>(p_reduced()));\n            ")
         };
-        text += &if self.is_place() {
-            let lane = |lane: usize| format!("part = join(part, {part}(four[{lane}], places[{lane}]));");
+        text += &if self.is_arg() {
+            let lane = |lane: usize| format!("part = join(part, {part}(four[{lane}], indices[{lane}]));");
             (0..4).map(lane).collect::<Vec<_>>().join("\n            ")
         } else {
             let join = if self.is_sum() { "parts + four" } else { "max(parts, four)" };
@@ -216,12 +216,12 @@ impl Text {
 
     fn main(&self) -> String {
         let Division { lanes, results, across, in_subgroup, four, copies, .. } = self.division;
-        let (size, part, nothing) = (self.division.size(), self.part(), self.nothing());
+        let (size, part, identity) = (self.division.size(), self.part(), self.identity());
         let step = if four { 4 } else { 1 };
         let memory = if lanes == 1 || in_subgroup {
             String::new()
         } else {
-            format!("var<workgroup> parts_of_all: array<{part}, {size}>;\n")
+            format!("var<workgroup> shared_parts: array<{part}, {size}>;\n")
         };
         let builtins = self.builtins();
         let group = "(group.y * groups.x + group.x)";
@@ -231,7 +231,7 @@ impl Text {
             let first = format!("{group} * subgroups + subgroup");
             (
                 format!(
-                    "    let lane = place;\n    for (var k = {first}; k < p_kept(); {next}) {{\n    let end = p_reduced();\n"
+                    "    let lane = subgroup_lane;\n    for (var k = {first}; k < p_kept(); {next}) {{\n    let end = p_reduced();\n"
                 ),
                 "    }\n",
             )
@@ -250,7 +250,7 @@ impl Text {
                 "",
             )
         };
-        let (fours, join_fours) = match (four && !self.is_place(), self.is_sum()) {
+        let (fours, join_fours) = match (four && !self.is_arg(), self.is_sum()) {
             (false, _) => (String::new(), ""),
             (true, true) => {
                 let name = type_name(self.class, true);
@@ -261,7 +261,7 @@ impl Text {
                 "    part = max(max(parts.x, parts.y), max(parts.z, parts.w));\n",
             ),
         };
-        let (take, meet) = (self.take(), self.meet());
+        let (take, combine) = (self.take(), self.combine());
         let stride = if in_subgroup { format!("lanes * {step}u") } else { format!("{}u", lanes * step * copies) };
         let takes = if copies == 1 {
             format!("    for (var r = lane * {step}u; r < end; r += {stride}) {{\n            {take}\n    }}\n")
@@ -288,8 +288,8 @@ fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 {builtins}) {{
-{open}    var part = {nothing};
-{fours}{takes}{join_fours}{meet}    if (lane == 0u && k < p_kept()) {{
+{open}    var part = {identity};
+{fours}{takes}{join_fours}{combine}    if (lane == 0u && k < p_kept()) {{
         finish(k, {last});
     }}
 {close}}}"
@@ -300,7 +300,7 @@ fn main(
         if !self.subgroups {
             return "";
         }
-        "    @builtin(subgroup_invocation_id) place: u32,
+        "    @builtin(subgroup_invocation_id) subgroup_lane: u32,
     @builtin(subgroup_id) subgroup: u32,
     @builtin(num_subgroups) subgroups: u32,
     @builtin(subgroup_size) lanes: u32,
@@ -308,23 +308,23 @@ fn main(
     }
 
     /// Generates the statements that combine the partial results of all lanes into the first.
-    fn meet(&self) -> String {
+    fn combine(&self) -> String {
         let Division { lanes, results, across, .. } = self.division;
         if lanes == 1 {
             return String::new();
         }
         if self.subgroups {
-            return self.meet_in_subgroups();
+            return self.combine_in_subgroups();
         }
         let distance = if across { results } else { 1 };
-        let mut text = "    parts_of_all[local] = part;\n".to_string();
+        let mut text = "    shared_parts[local] = part;\n".to_string();
         let mut half = lanes / 2;
         while half > 0 {
             text += &format!(
                 "    workgroupBarrier();
     if (lane < {half}u) {{
-        part = join(part, parts_of_all[local + {}u]);
-        parts_of_all[local] = part;
+        part = join(part, shared_parts[local + {}u]);
+        shared_parts[local] = part;
     }}
 ",
                 half * distance
@@ -335,10 +335,10 @@ fn main(
     }
 
     /// Combines partial results with subgroup operations, independent of the actual subgroup size.
-    fn meet_in_subgroups(&self) -> String {
+    fn combine_in_subgroups(&self) -> String {
         let join = if self.is_sum() {
             "    part = subgroupAdd(part);\n"
-        } else if self.is_place() {
+        } else if self.is_arg() {
             "    let best = subgroupMax(part.x);
     part = vec2<u32>(best, subgroupMin(select(0xffffffffu, part.y, part.x == best)));\n"
         } else {
@@ -348,14 +348,14 @@ fn main(
             return join.to_string();
         }
         format!(
-            "{join}    if (place == 0u) {{
-        parts_of_all[subgroup] = part;
+            "{join}    if (subgroup_lane == 0u) {{
+        shared_parts[subgroup] = part;
     }}
     workgroupBarrier();
     if (lane == 0u) {{
-        part = parts_of_all[0];
+        part = shared_parts[0];
         for (var other = 1u; other < subgroups; other++) {{
-            part = join(part, parts_of_all[other]);
+            part = join(part, shared_parts[other]);
         }}
     }}
 "

@@ -1,7 +1,7 @@
 //! Attention on the CPU.
 
 use super::Attention;
-use crate::matmul::cpu::cut;
+use crate::matmul::cpu::part_range;
 use crate::matmul::matrix::Matrix;
 use crate::matmul::microkernel::{Block, COLUMNS, ROWS, Rows, Side};
 use crate::matmul::scratch;
@@ -33,7 +33,7 @@ pub(super) fn run(op: &Attention, call: &HostCall<'_>) -> Result<()> {
     let together = (heads * blocks / (6 * call.workers.count())).clamp(1, TOGETHER);
     let parts = blocks.div_ceil(together);
     call.workers.run(heads * parts, &|task| {
-        let (head, queries) = (task / parts, cut(m, QUERIES, parts, task % parts));
+        let (head, queries) = (task / parts, part_range(m, QUERIES, parts, task % parts));
         let matrix = |operand: usize| Matrix::of(&call.operands[operand], head);
         let (q, k, v) = (matrix(0), matrix(1), matrix(2));
         let mask = op.has_mask.then(|| matrix(3));
@@ -57,14 +57,14 @@ struct Memory {
     /// The queries: panels of 16, with a row for each of their elements.
     queries: *mut f32,
     /// The accumulated results: a row for each of their elements.
-    gathered: *mut f32,
+    accumulated: *mut f32,
     /// The largest score so far.
     largest: *mut f32,
     /// The sum of the weights so far.
     sums: *mut f32,
     /// A row for each key of a block: scores, then weights. Blocks of queries share it, one after the other.
     scores: *mut f32,
-    /// Factors that rescale `gathered` and `sums` to the new maximum. Shared like `scores`.
+    /// Factors that rescale `accumulated` and `sums` to the new maximum. Shared like `scores`.
     factors: *mut f32,
 }
 
@@ -83,9 +83,9 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
                 let start = queries.start + block * QUERIES;
                 let queries = start..(start + QUERIES).min(queries.end);
                 let first = memory.wrapping_add(block * kept);
-                let [gathered, largest, sums] = [d, d + e, d + e + 1].map(|row| first.wrapping_add(row * QUERIES));
+                let [accumulated, largest, sums] = [d, d + e, d + e + 1].map(|row| first.wrapping_add(row * QUERIES));
                 let width = queries.len().next_multiple_of(COLUMNS);
-                (queries, Memory { width, queries: first, gathered, largest, sums, scores, factors })
+                (queries, Memory { width, queries: first, accumulated, largest, sums, scores, factors })
             })
         };
         // SAFETY: the scratch memory is as long as `lengths` says, which is enough for a block; the operands are complete; no other task has
@@ -94,7 +94,7 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
             for (queries, memory) in blocks() {
                 let part = task.q.part(queries.start, queries.len(), 0, d);
                 part.pack::<COLUMNS>(task.level, memory.queries, d * COLUMNS);
-                vector::at(task.level, Start { memory, d, e, scale: op.scale });
+                vector::at(task.level, Initialize { memory, d, e, scale: op.scale });
             }
             let end = last_key(op, task, queries);
             for start in (0..end).step_by(KEYS) {
@@ -104,15 +104,15 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
                 for (queries, memory) in blocks() {
                     let keys = start..last_key(op, task, &queries).clamp(start, start + count);
                     score(op, task, (&queries, &keys), memory, k);
-                    vector::at(task.level, Weigh { memory, keys: keys.len() });
-                    gather(task, memory, keys.len(), v);
+                    vector::at(task.level, ComputeWeights { memory, keys: keys.len() });
+                    accumulate(task, memory, keys.len(), v);
                 }
             }
             for (queries, memory) in blocks() {
                 let start = (head * task.q.rows + queries.start) * e;
                 let output = call.output.floats().map(|output| output.wrapping_add(start));
                 let results = output.unwrap_or(results);
-                vector::at(task.level, End { memory, count: queries.len(), e, results });
+                vector::at(task.level, Normalize { memory, count: queries.len(), e, results });
                 if output.is_none() {
                     call.output.store(start, std::slice::from_raw_parts_mut(results, queries.len() * e));
                 }
@@ -184,34 +184,34 @@ unsafe fn score(
 }
 
 /// Adds the weighted values to the rescaled results.
-fn gather(task: &Head<'_>, memory: Memory, keys: usize, v: Side) {
-    let Memory { width, gathered, scores, factors, .. } = memory;
+fn accumulate(task: &Head<'_>, memory: Memory, keys: usize, v: Side) {
+    let Memory { width, accumulated, scores, factors, .. } = memory;
     let b = Side { first: scores, lane: 1, step: width as isize, panel: COLUMNS as isize };
-    let (rows, panels, c) = (task.v.columns, width / COLUMNS, Rows { first: gathered, row: width });
+    let (rows, panels, c) = (task.v.columns, width / COLUMNS, Rows { first: accumulated, row: width });
     vector::at(task.level, Block { steps: keys, rows, panels, a: v, b, before: Some(c), scale: Some(factors), c });
 }
 
 /// Multiplies the queries by the scale, and initializes the accumulators.
-struct Start {
+struct Initialize {
     memory: Memory,
     d: usize,
     e: usize,
     scale: f32,
 }
 
-impl Work for Start {
+impl Work for Initialize {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let Memory { width, queries, gathered, largest, sums, .. } = self.memory;
+        let Memory { width, queries, accumulated, largest, sums, .. } = self.memory;
         let scale = V::splat(self.scale);
         // SAFETY: the scratch memory is as long as its rows.
         unsafe {
             for index in (0..self.d * width).step_by(LANES) {
                 V::load(queries.add(index)).mul(scale).store(queries.add(index));
             }
-            gathered.write_bytes(0, self.e * width);
+            accumulated.write_bytes(0, self.e * width);
             sums.write_bytes(0, width);
             std::slice::from_raw_parts_mut(largest, width).fill(NO_SCORE);
         }
@@ -219,12 +219,12 @@ impl Work for Start {
 }
 
 /// Turns the scores of a block into weights, and computes the factors that rescale earlier results to the new maximum.
-struct Weigh {
+struct ComputeWeights {
     memory: Memory,
     keys: usize,
 }
 
-impl Work for Weigh {
+impl Work for ComputeWeights {
     type Output = ();
 
     #[inline(always)]
@@ -257,19 +257,19 @@ impl Work for Weigh {
 }
 
 /// Divides by the sums of the weights, and transposes the accumulated results into rows.
-struct End {
+struct Normalize {
     memory: Memory,
     count: usize,
     e: usize,
     results: *mut f32,
 }
 
-impl Work for End {
+impl Work for Normalize {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let Memory { width, gathered, sums, .. } = self.memory;
+        let Memory { width, accumulated, sums, .. } = self.memory;
         // SAFETY: the scratch memory is as long as its rows, and there are `count` rows of results.
         unsafe {
             for sum in std::slice::from_raw_parts_mut(sums, width) {
@@ -282,7 +282,7 @@ impl Work for End {
                     let length = LANES.min(self.e - first);
                     let mut block = [V::splat(0.0); LANES];
                     for (index, values) in block.iter_mut().enumerate().take(length) {
-                        *values = V::load(gathered.add((first + index) * width + query)).mul(factor);
+                        *values = V::load(accumulated.add((first + index) * width + query)).mul(factor);
                     }
                     let block = V::transpose(block);
                     for (index, values) in block.into_iter().enumerate().take(self.count - query) {

@@ -18,15 +18,15 @@ const WEIGHTS: Tile = Tile { name: "weights", fours: 2, axis: 'y' };
 const V: Tile = Tile { name: "tile_qv", fours: 2, axis: 'x' };
 
 /// Steps that are unrolled in a loop.
-const AT_A_TIME: usize = 4;
+const UNROLL: usize = 4;
 
 /// Maximum elements of a value: each invocation keeps as many numbers.
-pub(super) const MOST_ELEMENTS: usize = 4 * V.lines();
+pub(super) const MAX_ELEMENTS: usize = 4 * V.lines();
 
 const MASK: &str = "
 fn is_attended(b: u32, h: u32, query: u32, key: u32) -> bool {
-    let place = p_mask_offset() + b * p_mask_stride0() + h * p_mask_stride1();
-    let at = min(place + query * p_mask_stride2() + key * p_mask_stride3(), p_mask_last());
+    let offset = p_mask_offset() + b * p_mask_stride0() + h * p_mask_stride1();
+    let at = min(offset + query * p_mask_stride2() + key * p_mask_stride3(), p_mask_last());
     let unmasked = load_3(at) != 0u;
     return unmasked && is_inside(query, key);
 }
@@ -44,15 +44,15 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
         return Err(Error::new(ErrorKind::Internal, message));
     };
     let (queries, values) = (q.layout.shape(), v.layout.shape());
-    if values[3] > MOST_ELEMENTS {
-        let message = format!("attention on a GPU expected values of at most {MOST_ELEMENTS} elements, found {values}");
+    if values[3] > MAX_ELEMENTS {
+        let message = format!("attention on a GPU expected values of at most {MAX_ELEMENTS} elements, found {values}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let most = 3 * wgsl::LOOP_STEPS;
     let tiles = values[3].div_ceil(V.lines());
     let steps = |form: Form| form.loop_steps(queries[3]) * values[2].div_ceil(K.lines());
-    let form = Form { tiles, are_whole: values[3].is_multiple_of(4), is_written_out: false };
-    let form = Form { is_written_out: steps(form) > most, ..form };
+    let form = Form { tiles, are_whole: values[3].is_multiple_of(4), is_unrolled: false };
+    let form = Form { is_unrolled: steps(form) > most, ..form };
     if steps(form) > most {
         let message = format!(
             "attention on a GPU expected fewer keys or shorter ones, found queries {queries} and values {values}"
@@ -86,46 +86,46 @@ struct Form {
     are_whole: bool,
     /// Whether inner loops are unrolled. That takes compilers seconds, so it is done only if a software driver, which counts the iterations of all
     /// loops, would otherwise end them (`wgsl::LOOP_STEPS`).
-    is_written_out: bool,
+    is_unrolled: bool,
 }
 
 impl Form {
     /// Returns the iterations of all loops for a block of keys.
     fn loop_steps(self, elements: usize) -> usize {
-        let inner = |loads: usize| if self.is_written_out { 0 } else { loads + STEPS / AT_A_TIME };
+        let inner = |loads: usize| if self.is_unrolled { 0 } else { loads + STEPS / UNROLL };
         let scores = elements.div_ceil(STEPS) * (1 + inner(Q.loads() + K.loads()));
         let results = K.lines() / STEPS * (1 + self.tiles * inner(V.loads()));
         1 + scores + results
     }
 
     fn load(self, load: &Load<'_>) -> String {
-        if self.is_written_out { load.written_out() } else { load.in_loop() }
+        if self.is_unrolled { load.unrolled() } else { load.in_loop() }
     }
 
     /// Renders the steps of a tile, unrolled completely or a few at a time.
     fn steps(self, step: impl Fn(String) -> String) -> String {
-        if self.is_written_out {
+        if self.is_unrolled {
             return (0..STEPS).map(|number| step(format!("{number}u"))).collect();
         }
-        let statements: String = (0..AT_A_TIME).map(|number| step(format!("at + {number}u"))).collect();
-        line(3, &format!("for (var at = 0u; at < STEPS; at += {AT_A_TIME}u) {{")) + &statements + &line(3, "}")
+        let statements: String = (0..UNROLL).map(|number| step(format!("at + {number}u"))).collect();
+        line(3, &format!("for (var at = 0u; at < STEPS; at += {UNROLL}u) {{")) + &statements + &line(3, "}")
     }
 
     fn text(self) -> String {
         let Self { tiles, are_whole, .. } = self;
         let parts = [
             ("// TILES\n", [Q, K].map(|tile| tile.declaration(STEPS)).concat() + &WEIGHTS.declaration(K.lines())),
-            ("    // RESULTS SO FAR\n", nothing_yet(tiles)),
+            ("    // RESULTS SO FAR\n", accumulators(tiles)),
             (
                 "        // NO SCORES\n",
                 sums(K, Q).map(|(key, four)| line(2, &format!("var score{key}_{four} = vec4<f32>();"))).collect(),
             ),
             ("            // LOAD QUERIES AND KEYS\n", self.load_queries_and_keys()),
             ("            // SCORES\n", self.steps(|step| products("score", [&step; 2], K, Q))),
-            ("        // LARGEST OF OWN KEYS\n", largest_of_own()),
-            ("        // LARGEST OF ALL KEYS\n", largest_of_all()),
+            ("        // LARGEST OF OWN KEYS\n", block_maximum()),
+            ("        // LARGEST OF ALL KEYS\n", running_maximum()),
             ("        // WEIGHTS\n", weights(tiles)),
-            ("            // GATHER\n", (0..tiles).map(|tile| self.gather(tile)).collect()),
+            ("            // GATHER\n", (0..tiles).map(|tile| self.accumulate(tile)).collect()),
             ("    // SUMS OF ALL KEYS\n", sums_of_all()),
             ("    // RESULTS\n", (0..tiles).map(|tile| results(tile, are_whole)).collect()),
         ];
@@ -153,7 +153,7 @@ impl Form {
     }
 
     /// Renders the load of a tile of 16 values, and the addition of the weighted values.
-    fn gather(self, tile: usize) -> String {
+    fn accumulate(self, tile: usize) -> String {
         let values = Load {
             tile: V,
             operand: 2,
@@ -170,7 +170,7 @@ impl Form {
 }
 
 /// Renders the accumulators: for each query of the invocation the largest score, the sum of the weights of its own keys, and the results.
-fn nothing_yet(tiles: usize) -> String {
+fn accumulators(tiles: usize) -> String {
     let mut text = String::new();
     for four in 0..Q.fours {
         text += &line(1, &format!("var largest{four} = vec4<f32>(NO_SCORE);"));
@@ -185,7 +185,7 @@ fn nothing_yet(tiles: usize) -> String {
 }
 
 /// Renders the masking of scores with `NO_SCORE`, and the exchange of the largest score among the invocation's keys.
-fn largest_of_own() -> String {
+fn block_maximum() -> String {
     let mut text = line(2, "let scale = bitcast<f32>(p_scale());");
     for (key, four) in sums(K, Q) {
         let attended = (0..4).map(|lane| {
@@ -199,17 +199,17 @@ fn largest_of_own() -> String {
     }
     for four in 0..Q.fours {
         let largest = (1..4).fold(format!("score0_{four}"), |most, key| format!("max({most}, score{key}_{four})"));
-        text += &line(2, &format!("{} = {largest};", told(four, "local.x")));
+        text += &line(2, &format!("{} = {largest};", exchanged(four, "local.x")));
     }
     text
 }
 
 /// Renders the new maxima, and the factors that rescale earlier sums and results to them.
-fn largest_of_all() -> String {
+fn running_maximum() -> String {
     let mut text = String::new();
     for four in 0..Q.fours {
         let most = (0..SIDE)
-            .fold(format!("largest{four}"), |most, x| format!("max({most}, {})", told(four, &format!("{x}u"))));
+            .fold(format!("largest{four}"), |most, x| format!("max({most}, {})", exchanged(four, &format!("{x}u"))));
         text += &line(2, &format!("let now{four} = {most};"));
         text += &line(2, &format!("let factor{four} = exp(largest{four} - now{four});"));
         text += &line(2, &format!("largest{four} = now{four};"));
@@ -224,8 +224,8 @@ fn weights(tiles: usize) -> String {
         let weight = format!("exp(score{key}_{four} - largest{four})");
         text += &line(2, &format!("let weight{key}_{four} = select(vec4<f32>(), {weight}, attended{key}_{four});"));
         text += &line(2, &format!("sum{four} += weight{key}_{four};"));
-        let place = WEIGHTS.own(&format!("4u * local.x + {key}u"), four);
-        text += &line(2, &format!("{place} = weight{key}_{four};"));
+        let offset = WEIGHTS.own(&format!("4u * local.x + {key}u"), four);
+        text += &line(2, &format!("{offset} = weight{key}_{four};"));
     }
     for tile in 0..tiles {
         for (query, four) in sums(WEIGHTS, V) {
@@ -239,11 +239,11 @@ fn weights(tiles: usize) -> String {
 fn sums_of_all() -> String {
     let mut text = String::new();
     for four in 0..Q.fours {
-        text += &line(1, &format!("{} = sum{four};", told(four, "local.x")));
+        text += &line(1, &format!("{} = sum{four};", exchanged(four, "local.x")));
     }
     text += &line(1, "workgroupBarrier();");
     for four in 0..Q.fours {
-        let all = (0..SIDE).map(|x| told(four, &format!("{x}u"))).collect::<Vec<_>>().join(" + ");
+        let all = (0..SIDE).map(|x| exchanged(four, &format!("{x}u"))).collect::<Vec<_>>().join(" + ");
         text += &line(1, &format!("let all{four} = {all};"));
         text += &line(1, &format!("let share{four} = select(1.0 / all{four}, vec4<f32>(), all{four} == vec4<f32>());"));
     }
@@ -276,7 +276,7 @@ fn results(tile: usize, are_whole: bool) -> String {
 }
 
 /// Renders where invocation `x`, among those with the same queries, shares a value for group `four` of them. It reuses the memory of the keys.
-fn told(four: usize, x: &str) -> String {
+fn exchanged(four: usize, x: &str) -> String {
     format!("{}[{}u * {x} + {}]", K.name, 2 * SIDE, Q.own_group(four))
 }
 

@@ -1,4 +1,4 @@
-//! The gradient of attention. It materializes the matrix of weights.
+//! The gradient of attention. It stores the matrix of weights.
 
 use super::Attention;
 use crate::matmul::Matmul;
@@ -15,7 +15,7 @@ pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient
     let dtype = q.dtype();
     let [q, k, v, g] = [q, k, v, gradient].map(|operand| operand.cast(DType::F32));
     let scale = f64::from(attention.scale);
-    let counts = counted(attention, q, k, mask.first().copied());
+    let counts = attended(attention, q, k, mask.first().copied());
     let scores = q.kernel(Matmul, &[k.transpose()]) * scale;
     let chosen = |yes: Expr<'a>, no: f64| counts.map_or(yes, |counts| counts.apply(&op::WHERE, &[yes, yes.like(no)]));
     let weights = chosen(chosen(scores, NO_SCORE).kernel(Softmax { log: false }, &[]), 0.0);
@@ -32,7 +32,7 @@ pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient
 }
 
 /// Returns which scores count, as `U8` of the shape of the scores; `None` if all do.
-fn counted<'a>(attention: &Attention, q: Expr<'a>, k: Expr<'a>, mask: Option<Expr<'a>>) -> Option<Expr<'a>> {
+fn attended<'a>(attention: &Attention, q: Expr<'a>, k: Expr<'a>, mask: Option<Expr<'a>>) -> Option<Expr<'a>> {
     if !attention.causal {
         return mask;
     }

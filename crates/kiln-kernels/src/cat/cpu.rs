@@ -40,15 +40,15 @@ fn join<T: Pod + Send + Sync>(op: &Cat, call: &HostCall<'_>) -> Result<()> {
             if start >= end {
                 continue;
             }
-            iter.runs(start - first..end - first, |_, [place, to_place], length| {
+            iter.runs(start - first..end - first, |_, [offset, to_offset], length| {
                 // SAFETY: every element of the output belongs to one input element, and the ranges of the tasks are disjoint.
                 unsafe {
                     if target == 1 {
-                        copy_run(to.slice(to_place as usize, length), from, place, source);
+                        copy_run(to.slice(to_offset as usize, length), from, offset, source);
                     } else {
                         for item in 0..length as isize {
-                            to.slice((to_place + item * target) as usize, 1)[0] =
-                                from[(place + item * source) as usize];
+                            to.slice((to_offset + item * target) as usize, 1)[0] =
+                                from[(offset + item * source) as usize];
                         }
                     }
                 }

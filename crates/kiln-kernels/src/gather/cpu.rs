@@ -25,15 +25,15 @@ fn gather_elements<T: Pod + Send + Sync>(op: &Gather, call: &HostCall<'_>) -> Re
     let iter = StridedIter::new(index.layout.shape(), [&strides, index.layout.strides()], starts);
     let steps = iter.inner();
     parallel_for(call.workers, iter.items(), 1, |range| {
-        iter.runs(range, |first, [mut place, mut index], length| {
+        iter.runs(range, |first, [mut offset, mut index], length| {
             // SAFETY: the ranges of the tasks are disjoint.
             let run = unsafe { to.slice(first, length) };
             for (position, element) in (first..).zip(run) {
                 match indices.get(index) {
-                    Some(found) => *element = from[(place + found * along) as usize],
+                    Some(found) => *element = from[(offset + found * along) as usize],
                     None => indices.refuse(position),
                 }
-                place += steps[0];
+                offset += steps[0];
                 index += steps[1];
             }
         });
@@ -65,10 +65,10 @@ fn select_runs<T: Pod + Send + Sync>(op: &IndexSelect, call: &HostCall<'_>) -> R
         let mut item = range.start;
         iter.each(range, |[start, index]| {
             match indices.get(index) {
-                Some(found) => block.runs(0..block_length, |first, [place], length| {
+                Some(found) => block.runs(0..block_length, |first, [offset], length| {
                     // SAFETY: the ranges of the tasks are disjoint.
                     let run = unsafe { to.slice(item * block_length + first, length) };
-                    copy_run(run, from, start + found * along + place, stride);
+                    copy_run(run, from, start + found * along + offset, stride);
                 }),
                 None => indices.refuse(item % count),
             }

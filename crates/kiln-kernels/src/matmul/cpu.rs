@@ -5,7 +5,7 @@
 
 use super::Matmul;
 use super::matrix::Matrix;
-use super::microkernel::{Block, COLUMNS, Copying, ROWS, Rows};
+use super::microkernel::{Block, COLUMNS, PackingBlock, ROWS, Rows};
 use super::panels::Panels;
 use super::scratch;
 use super::skinny;
@@ -32,7 +32,7 @@ const STORED_COLUMNS: usize = 4 * COLUMNS;
 const SHARED_A: usize = 4 << 20;
 
 /// Elements of the right operand that one task packs for itself.
-const OWN_B: usize = 1 << 18;
+const TASK_B: usize = 1 << 18;
 
 /// Row strides that are a multiple of this many elements (2 KiB) map the six rows of a tile to one or two sets of an L1 cache of 32 KiB.
 const ALIASED: isize = 1 << 9;
@@ -58,7 +58,7 @@ pub(super) struct Product<'a> {
     a: &'a HostOperand<'a>,
     b: &'a HostOperand<'a>,
     /// Whether the transposed product is computed, so that a column of results becomes a row.
-    is_turned: bool,
+    is_transposed: bool,
 }
 
 pub(super) fn run(_: &Matmul, call: &HostCall<'_>) -> Result<()> {
@@ -71,13 +71,13 @@ pub(super) fn run(_: &Matmul, call: &HostCall<'_>) -> Result<()> {
     let (a_shape, b_shape) = (a.layout.shape(), b.layout.shape());
     let batch = a_shape.rank() - 2;
     let (m, n, k) = (a_shape[batch], b_shape[batch + 1], a_shape[batch + 1]);
-    let is_turned = n == 1 && m > 1;
-    let (m, n) = if is_turned { (n, m) } else { (m, n) };
+    let is_transposed = n == 1 && m > 1;
+    let (m, n) = if is_transposed { (n, m) } else { (m, n) };
     let batches = a_shape[..batch].iter().product();
-    let product = Product { call, level: call.workers.simd(), batches, m, n, k, a, b, is_turned };
+    let product = Product { call, level: call.workers.simd(), batches, m, n, k, a, b, is_transposed };
     if batches * m * n == 0 {
         Ok(())
-    } else if skinny::suits(&product) {
+    } else if skinny::applies(&product) {
         skinny::run(&product)
     } else {
         product.run_blocks()
@@ -88,7 +88,7 @@ impl<'a> Product<'a> {
     /// Returns the operands at an index along the batch axes.
     pub(super) fn matrices(&self, batch: usize) -> (Matrix<'a>, Matrix<'a>) {
         let (a, b) = (Matrix::of(self.a, batch), Matrix::of(self.b, batch));
-        if self.is_turned { (b.transposed(), a.transposed()) } else { (a, b) }
+        if self.is_transposed { (b.transposed(), a.transposed()) } else { (a, b) }
     }
 
     /// Runs tasks on all threads, or on this one if waking the others takes longer.
@@ -113,7 +113,7 @@ impl<'a> Product<'a> {
         let row_parts = self.m.div_ceil((SHARED_A / self.k.max(1)).max(BLOCK_ROWS));
         scratch::with([self.m.div_ceil(ROWS).div_ceil(row_parts) * ROWS * self.k], |[panels]| {
             for batch in 0..self.batches {
-                for rows in (0..row_parts).map(|part| cut(self.m, ROWS, row_parts, part)) {
+                for rows in (0..row_parts).map(|part| part_range(self.m, ROWS, row_parts, part)) {
                     let (a, _) = self.matrices(batch);
                     let a = a.part(rows.start, rows.len(), 0, self.k);
                     let panels = Panels::new(panels, a.rows);
@@ -129,8 +129,8 @@ impl<'a> Product<'a> {
     /// map to the same few sets of the L1 cache.
     fn reads_a(&self) -> bool {
         let (a, _) = self.matrices(0);
-        let is_spread = a.column == 1 && a.row % ALIASED != 0 && self.m * self.k <= SHARED_A;
-        a.dtype == DType::F32 && (is_spread || self.m * self.n * self.k <= SMALL)
+        let avoids_aliasing = a.column == 1 && a.row % ALIASED != 0 && self.m * self.k <= SHARED_A;
+        a.dtype == DType::F32 && (avoids_aliasing || self.m * self.n * self.k <= SMALL)
     }
 
     /// Packs rows of the left operand.
@@ -150,16 +150,16 @@ impl<'a> Product<'a> {
         // Several tasks per thread, so that no thread waits long for another at the end.
         let wanted = if self.is_inline() { 1 } else { (6 * self.call.workers.count()).div_ceil(batches.len()) };
         let panels = self.n.div_ceil(COLUMNS);
-        let most_panels = (OWN_B / (COLUMNS * self.k.max(1))).clamp(1, BLOCK_COLUMNS / COLUMNS);
+        let max_panels = (TASK_B / (COLUMNS * self.k.max(1))).clamp(1, BLOCK_COLUMNS / COLUMNS);
         // The epilogue runs row by row, with a fixed cost per row. Short rows are therefore slow.
-        let least_panels = if self.call.output.floats().is_some() { 1 } else { STORED_COLUMNS / COLUMNS };
-        let column_parts = panels.div_ceil(most_panels).max(self.even_parts(panels, wanted).min(panels / least_panels));
+        let min_panels = if self.call.output.floats().is_some() { 1 } else { STORED_COLUMNS / COLUMNS };
+        let column_parts = panels.div_ceil(max_panels).max(self.even_parts(panels, wanted).min(panels / min_panels));
         let row_parts = wanted.div_ceil(column_parts).min(rows.len().div_ceil(ROWS));
         let parts = column_parts * row_parts;
         self.run_tasks(batches.len() * parts, &|task| {
             let (batch, part) = (batches.start + task / parts, task % parts);
-            let columns = cut(self.n, COLUMNS, column_parts, part / row_parts);
-            let part = cut(rows.len(), ROWS, row_parts, part % row_parts);
+            let columns = part_range(self.n, COLUMNS, column_parts, part / row_parts);
+            let part = part_range(rows.len(), ROWS, row_parts, part % row_parts);
             let a = a.map(|a| a.from(part.start / ROWS));
             self.compute_part(batch, rows.start + part.start..rows.start + part.end, &columns, a);
         })
@@ -180,10 +180,10 @@ impl<'a> Product<'a> {
         let is_read = b.dtype == DType::F32 && (self.k * self.n <= CACHED || rows.len() <= 2 * ROWS);
         let is_direct = is_whole && is_read;
         let blocks = rows.len().div_ceil(BLOCK_ROWS);
-        let most_rows = rows.len().div_ceil(ROWS).div_ceil(blocks) * ROWS;
+        let max_rows = rows.len().div_ceil(ROWS).div_ceil(blocks) * ROWS;
         let width = columns.len().next_multiple_of(COLUMNS);
         let length = if is_direct { 0 } else { width * self.k };
-        scratch::with([length, most_rows * width], |[panels, sums]| {
+        scratch::with([length, max_rows * width], |[panels, sums]| {
             let panels = if is_direct { Panels::direct(b.transposed()) } else { Panels::new(panels, columns.len()) };
             if !is_whole {
                 for block in 0..step_blocks(self.k) {
@@ -194,7 +194,7 @@ impl<'a> Product<'a> {
                 }
             }
             for block in 0..blocks {
-                let Range { start, end } = cut(rows.len(), ROWS, blocks, block);
+                let Range { start, end } = part_range(rows.len(), ROWS, blocks, block);
                 let target = Target { batch, rows: rows.start + start..rows.start + end, columns, sums };
                 let is_first = block == 0 && is_whole && !is_direct;
                 self.compute(a.from(start / ROWS), panels, is_first.then_some(b), &target);
@@ -223,9 +223,9 @@ impl<'a> Product<'a> {
             };
             let [block, rest] = block.split();
             match from.dtype {
-                DType::F16 => vector::at(self.level, Copying::<f16> { block, from, element: PhantomData }),
-                DType::BF16 => vector::at(self.level, Copying::<bf16> { block, from, element: PhantomData }),
-                _ => vector::at(self.level, Copying::<f32> { block, from, element: PhantomData }),
+                DType::F16 => vector::at(self.level, PackingBlock::<f16> { block, from, element: PhantomData }),
+                DType::BF16 => vector::at(self.level, PackingBlock::<bf16> { block, from, element: PhantomData }),
+                _ => vector::at(self.level, PackingBlock::<f32> { block, from, element: PhantomData }),
             }
             vector::at(self.level, rest);
         }
@@ -255,7 +255,7 @@ struct Target<'a> {
 }
 
 /// Returns one of `parts` about equal parts of a length, in whole units.
-pub(crate) fn cut(length: usize, unit: usize, parts: usize, part: usize) -> Range<usize> {
+pub(crate) fn part_range(length: usize, unit: usize, parts: usize, part: usize) -> Range<usize> {
     let units = length.div_ceil(unit);
     units * part / parts * unit..(units * (part + 1) / parts * unit).min(length)
 }
@@ -267,5 +267,5 @@ pub(super) fn step_blocks(steps: usize) -> usize {
 
 /// Returns the steps of one block.
 pub(super) fn step_block(steps: usize, block: usize) -> Range<usize> {
-    cut(steps, 1, step_blocks(steps), block)
+    part_range(steps, 1, step_blocks(steps), block)
 }

@@ -74,7 +74,7 @@ fn loads() -> String {
         steps: ["first", "p_b_row()", "p_k()"],
         along_steps: false,
     };
-    a.written_out() + &b.written_out()
+    a.unrolled() + &b.unrolled()
 }
 
 fn results(are_whole: bool) -> String {
@@ -99,11 +99,12 @@ fn results(are_whole: bool) -> String {
 
 /// Renders a function that returns the offset of an operand's matrix, given its index along the batch axes.
 fn batch_function(name: &str, axes: usize) -> String {
-    let mut text =
-        format!("fn batch_{name}(number: u32) -> u32 {{\n    var rest = number;\n    var place = p_{name}_offset();\n");
+    let mut text = format!(
+        "fn batch_{name}(number: u32) -> u32 {{\n    var rest = number;\n    var offset = p_{name}_offset();\n"
+    );
     for axis in (0..axes).rev() {
-        let _ = writeln!(text, "    place += rest % p_{name}_length{axis}() * p_{name}_stride{axis}();");
+        let _ = writeln!(text, "    offset += rest % p_{name}_length{axis}() * p_{name}_stride{axis}();");
         let _ = writeln!(text, "    rest /= p_{name}_length{axis}();");
     }
-    text + "    return place;\n}\n"
+    text + "    return offset;\n}\n"
 }

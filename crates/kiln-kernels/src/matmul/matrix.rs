@@ -31,14 +31,14 @@ impl<'a> Matrix<'a> {
     pub(crate) fn of(operand: &HostOperand<'a>, mut index: usize) -> Self {
         let (lengths, strides) = (operand.layout.shape(), operand.layout.strides());
         let batch = lengths.rank() - 2;
-        let mut place = operand.layout.offset() as isize;
+        let mut offset = operand.layout.offset() as isize;
         for axis in (0..batch).rev() {
-            place += (index % lengths[axis]) as isize * strides[axis];
+            offset += (index % lengths[axis]) as isize * strides[axis];
             index /= lengths[axis];
         }
         Self {
             dtype: operand.dtype,
-            first: operand.bytes.as_ptr().wrapping_offset(place * operand.dtype.bytes() as isize),
+            first: operand.bytes.as_ptr().wrapping_offset(offset * operand.dtype.bytes() as isize),
             rows: lengths[batch],
             columns: lengths[batch + 1],
             row: strides[batch],
@@ -55,8 +55,8 @@ impl<'a> Matrix<'a> {
     /// Returns the submatrix that starts at a row and a column and has this many rows and columns.
     pub(crate) fn part(self, row: usize, rows: usize, column: usize, columns: usize) -> Self {
         debug_assert!(row + rows <= self.rows && column + columns <= self.columns, "a part is inside of its matrix");
-        let place = row as isize * self.row + column as isize * self.column;
-        Self { first: self.first.wrapping_offset(place * self.dtype.bytes() as isize), rows, columns, ..self }
+        let offset = row as isize * self.row + column as isize * self.column;
+        Self { first: self.first.wrapping_offset(offset * self.dtype.bytes() as isize), rows, columns, ..self }
     }
 
     /// Returns a pointer to the first element. The caller has checked the dtype.

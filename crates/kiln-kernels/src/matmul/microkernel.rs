@@ -71,14 +71,14 @@ impl Work for Block {
 }
 
 /// A block of one strip of rows that also packs its right operand, at nearly no extra cost.
-pub(crate) struct Copying<'a, E> {
+pub(crate) struct PackingBlock<'a, E> {
     pub(crate) block: Block,
     /// The steps of whole panels, with contiguous columns.
     pub(crate) from: Matrix<'a>,
     pub(crate) element: PhantomData<E>,
 }
 
-impl<E: Stored> Work for Copying<'_, E> {
+impl<E: Stored> Work for PackingBlock<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -86,7 +86,7 @@ impl<E: Stored> Work for Copying<'_, E> {
         let lanes = self.block.lanes();
         for panel in 0..self.block.panels {
             let from = self.from.pointer::<E>().wrapping_add(panel * COLUMNS);
-            let right = Copied { from, step: self.from.row, to: self.block.panel(panel).from.cast_mut() };
+            let right = PackedOnRead { from, step: self.from.row, to: self.block.panel(panel).from.cast_mut() };
             // SAFETY: promised by the caller of `at`.
             unsafe { self.block.tile::<V, _>((0, panel), lanes, right) };
         }
@@ -122,13 +122,13 @@ impl Right for Panel {
 const AHEAD: isize = 16;
 
 /// The operand in place, copied to a panel on the way.
-struct Copied<E> {
+struct PackedOnRead<E> {
     from: *const E,
     step: isize,
     to: *mut f32,
 }
 
-impl<E: Stored> Right for Copied<E> {
+impl<E: Stored> Right for PackedOnRead<E> {
     #[inline(always)]
     unsafe fn next<V: Vector>(&mut self) -> [V; 2] {
         // Rows are far apart, and hardware prefetchers do not cross page boundaries.
@@ -173,16 +173,16 @@ impl Block {
     }
 
     #[inline(always)]
-    unsafe fn tile<V: Vector, R: Right>(&self, place: (usize, usize), lanes: Lanes, right: R) {
+    unsafe fn tile<V: Vector, R: Right>(&self, tile: (usize, usize), lanes: Lanes, right: R) {
         // SAFETY: promised by the caller.
         unsafe {
-            match self.rows - place.0 * ROWS {
-                1 => self.sum::<V, R, 1>(place, lanes, right),
-                2 => self.sum::<V, R, 2>(place, lanes, right),
-                3 => self.sum::<V, R, 3>(place, lanes, right),
-                4 => self.sum::<V, R, 4>(place, lanes, right),
-                5 => self.sum::<V, R, 5>(place, lanes, right),
-                _ => self.sum::<V, R, ROWS>(place, lanes, right),
+            match self.rows - tile.0 * ROWS {
+                1 => self.sum::<V, R, 1>(tile, lanes, right),
+                2 => self.sum::<V, R, 2>(tile, lanes, right),
+                3 => self.sum::<V, R, 3>(tile, lanes, right),
+                4 => self.sum::<V, R, 4>(tile, lanes, right),
+                5 => self.sum::<V, R, 5>(tile, lanes, right),
+                _ => self.sum::<V, R, ROWS>(tile, lanes, right),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Products of a few rows. Reading the right operand once bounds their time, so it is not packed.
 
-use super::cpu::{Product, cut};
+use super::cpu::{Product, part_range};
 use super::matrix::{Matrix, gather};
 use super::scratch;
 use super::vector::{self, LANES, Stored, Vector, Work, prefetch};
@@ -16,10 +16,10 @@ const ROWS: usize = 4;
 const COLUMNS: usize = 64;
 
 /// Maximum columns per task: their sums fit in the L1 cache.
-const MOST_COLUMNS: usize = 1024;
+const MAX_COLUMNS: usize = 1024;
 
 /// Returns whether this path applies: few rows, and a right operand with contiguous rows or columns.
-pub(super) fn suits(product: &Product<'_>) -> bool {
+pub(super) fn applies(product: &Product<'_>) -> bool {
     let (_, b) = product.matrices(0);
     product.m <= ROWS && product.k > 0 && (b.row == 1 || b.column == 1)
 }
@@ -27,9 +27,9 @@ pub(super) fn suits(product: &Product<'_>) -> bool {
 pub(super) fn run(product: &Product<'_>) -> Result<()> {
     let Product { call, batches, m, n, k, .. } = *product;
     let wanted = call.workers.count().div_ceil(batches);
-    let parts = n.div_ceil(MOST_COLUMNS).max(wanted.min(n.div_ceil(COLUMNS)));
+    let parts = n.div_ceil(MAX_COLUMNS).max(wanted.min(n.div_ceil(COLUMNS)));
     product.run_tasks(batches * parts, &|task| {
-        let (batch, columns) = (task / parts, cut(n, 2 * LANES, parts, task % parts));
+        let (batch, columns) = (task / parts, part_range(n, 2 * LANES, parts, task % parts));
         let (a, b) = product.matrices(batch);
         let b = b.part(0, k, columns.start, columns.len());
         let width = columns.len().next_multiple_of(2 * LANES);
@@ -39,11 +39,11 @@ pub(super) fn run(product: &Product<'_>) -> Result<()> {
             unsafe {
                 a.widen(rows);
                 rows.add(m * k).write_bytes(0, (computed - m) * k);
-                let few = Few { rows, is_one: m == 1, b, sums, width };
+                let skinny = SkinnyProduct { rows, is_one: m == 1, b, sums, width };
                 match b.dtype {
-                    DType::F16 => vector::at(product.level, Typed::<f16>(few, PhantomData)),
-                    DType::BF16 => vector::at(product.level, Typed::<bf16>(few, PhantomData)),
-                    _ => vector::at(product.level, Typed::<f32>(few, PhantomData)),
+                    DType::F16 => vector::at(product.level, TypedProduct::<f16>(skinny, PhantomData)),
+                    DType::BF16 => vector::at(product.level, TypedProduct::<bf16>(skinny, PhantomData)),
+                    _ => vector::at(product.level, TypedProduct::<f32>(skinny, PhantomData)),
                 }
                 store(product, batch, &columns, sums, width);
             }
@@ -63,7 +63,7 @@ unsafe fn store(product: &Product<'_>, batch: usize, columns: &Range<usize>, sum
 
 /// The sums of some columns.
 #[derive(Clone, Copy)]
-struct Few<'a> {
+struct SkinnyProduct<'a> {
     /// The left operand, row-major.
     rows: *const f32,
     /// Whether there is one row, or [`ROWS`] rows padded with 0.
@@ -74,27 +74,27 @@ struct Few<'a> {
     width: usize,
 }
 
-struct Typed<'a, E>(Few<'a>, PhantomData<E>);
+struct TypedProduct<'a, E>(SkinnyProduct<'a>, PhantomData<E>);
 
-impl<E: Stored> Work for Typed<'_, E> {
+impl<E: Stored> Work for TypedProduct<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let few = self.0;
-        // SAFETY: the creator of a `Few` promises that its pointers are valid.
+        let skinny = self.0;
+        // SAFETY: the creator of a `SkinnyProduct` promises that its pointers are valid.
         unsafe {
-            match (few.b.column == 1, few.is_one) {
-                (true, true) => few.add_rows::<V, E, 1>(),
-                (true, false) => few.add_rows::<V, E, ROWS>(),
-                (false, true) => few.dot_columns::<V, E, 1, 4>(),
-                (false, false) => few.dot_columns::<V, E, ROWS, 2>(),
+            match (skinny.b.column == 1, skinny.is_one) {
+                (true, true) => skinny.add_rows::<V, E, 1>(),
+                (true, false) => skinny.add_rows::<V, E, ROWS>(),
+                (false, true) => skinny.dot_columns::<V, E, 1, 4>(),
+                (false, false) => skinny.dot_columns::<V, E, ROWS, 2>(),
             }
         }
     }
 }
 
-impl Few<'_> {
+impl SkinnyProduct<'_> {
     /// Adds rows of the right operand, each multiplied by a scalar. Takes four rows at a time, because each pass reads and writes
     /// the sums.
     #[inline(always)]

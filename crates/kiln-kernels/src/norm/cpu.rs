@@ -95,10 +95,10 @@ struct Sums<V> {
 
 impl<V: Vector> Pass<V> for Sums<V> {
     #[inline(always)]
-    fn take(&mut self, place: usize, x: V) -> V {
+    fn take(&mut self, accumulator: usize, x: V) -> V {
         let deviation = x.sub(self.center);
-        self.sums[place] = self.sums[place].add(deviation);
-        self.squares[place] = deviation.mul_add(deviation, self.squares[place]);
+        self.sums[accumulator] = self.sums[accumulator].add(deviation);
+        self.squares[accumulator] = deviation.mul_add(deviation, self.squares[accumulator]);
         x
     }
 }

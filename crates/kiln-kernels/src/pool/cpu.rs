@@ -3,7 +3,7 @@
 use super::{Pool, PoolGradient, PoolOp, Sizes};
 use crate::matmul::vector::{Stored, Vector, Work, at};
 use crate::memory::{Target, elements};
-use crate::rows::{Results, STORED, by_storage};
+use crate::rows::{Results, STORE_LEN, by_storage};
 use crate::strided::parallel_for;
 use bytemuck::Pod;
 use half::{bf16, f16};
@@ -112,7 +112,7 @@ fn sum<T: Stored>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
     let (level, across) = (call.workers.simd(), sizes.positions[1]);
     each_row(call, &sizes, |range| {
         let mut covered = sizes.covered(0.0);
-        let together = (STORED / across).max(1).min(range.len());
+        let together = (STORE_LEN / across).max(1).min(range.len());
         let mut results = Results::new(call.output, range.start * across, together * across);
         let end = range.end * across;
         for row in range {
@@ -147,7 +147,7 @@ impl Sizes {
     fn rows<'a, T>(&'a self, from: &'a [T], row: usize) -> impl Iterator<Item = &'a [T]> {
         let [height, width] = self.image;
         let (plane, position) = (row / self.positions[0], row % self.positions[0]);
-        let inside = (0..self.window.size[0]).filter_map(move |place| self.place(0, position, place));
+        let inside = (0..self.window.size[0]).filter_map(move |element| self.image_coordinate(0, position, element));
         inside.map(move |y| &from[(plane * height + y) * width..][..width])
     }
 }
@@ -201,10 +201,10 @@ where
             inside.fill(none);
         }
         let dilation = sizes.window.dilation[1];
-        for place in 0..sizes.window.size[1] {
-            let covered = &covered[place * dilation..];
+        for element in 0..sizes.window.size[1] {
+            let covered = &covered[element * dilation..];
             // Constant strides compile to vector loads.
-            match (sizes.window.stride[1], place) {
+            match (sizes.window.stride[1], element) {
                 (1, 0) => out.iter_mut().zip(covered).for_each(|(out, &x)| *out = x),
                 (1, _) => out.iter_mut().zip(covered).for_each(|(out, &x)| *out = combine(*out, x)),
                 (2, 0) => out.iter_mut().zip(pairs(covered)).for_each(|(out, x)| *out = x),
@@ -226,10 +226,10 @@ fn pairs<W: Copy>(from: &[W]) -> impl Iterator<Item = W> {
 }
 
 pub(super) fn gradient(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {
-    by_storage!(call.operands[0].dtype, spread(op, call))
+    by_storage!(call.operands[0].dtype, add_gradient(op, call))
 }
 
-fn spread<T: Stored>(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {
+fn add_gradient<T: Stored>(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {
     let (gradient, planes) = images::<T>(call, 0);
     let from = (op.pool.op == PoolOp::Max).then(|| images::<T>(call, 1).0);
     let sizes = op.sizes(&[planes, 1])?;
@@ -240,15 +240,17 @@ fn spread<T: Stored>(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {
             plane.fill(0.0);
             let gradient = &gradient[item * down * across..][..down * across];
             let image = from.map(|from| &from[item * height * width..][..height * width]);
-            for (position, &slope) in gradient.iter().enumerate() {
-                let slope: f32 = slope.into();
+            for (position, &value) in gradient.iter().enumerate() {
+                let value: f32 = value.into();
                 match image {
                     Some(image) => {
-                        if let Some(place) = largest(&sizes, image, [position / across, position % across]) {
-                            plane[place] += slope;
+                        if let Some(element) = largest(&sizes, image, [position / across, position % across]) {
+                            plane[element] += value;
                         }
                     }
-                    None => sizes.each_place([position / across, position % across], |place| plane[place] += slope),
+                    None => {
+                        sizes.each_element([position / across, position % across], |element| plane[element] += value)
+                    }
                 }
             }
             // SAFETY: the planes are disjoint.
@@ -259,11 +261,11 @@ fn spread<T: Stored>(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {
 
 impl Sizes {
     /// Calls `visit` with the index of each image element that the window covers, in row-major order.
-    fn each_place(&self, position: [usize; 2], mut visit: impl FnMut(usize)) {
+    fn each_element(&self, position: [usize; 2], mut visit: impl FnMut(usize)) {
         for row in 0..self.window.size[0] {
-            let Some(y) = self.place(0, position[0], row) else { continue };
+            let Some(y) = self.image_coordinate(0, position[0], row) else { continue };
             for column in 0..self.window.size[1] {
-                if let Some(x) = self.place(1, position[1], column) {
+                if let Some(x) = self.image_coordinate(1, position[1], column) {
                     visit(y * self.image[1] + x);
                 }
             }
@@ -274,11 +276,11 @@ impl Sizes {
 /// Returns the index of the first largest element in a window, or of the first NaN.
 fn largest<T: Stored>(sizes: &Sizes, image: &[T], position: [usize; 2]) -> Option<usize> {
     let mut best: Option<(usize, f32)> = None;
-    sizes.each_place(position, |place| {
-        let x: f32 = image[place].into();
+    sizes.each_element(position, |element| {
+        let x: f32 = image[element].into();
         if best.is_none_or(|(_, best)| x > best || (x.is_nan() && !best.is_nan())) {
-            best = Some((place, x));
+            best = Some((element, x));
         }
     });
-    best.map(|(place, _)| place)
+    best.map(|(element, _)| element)
 }

@@ -42,7 +42,7 @@ fn is_larger(dtype: DType) -> String {
 
 /// Renders a loop over the window elements at `position`, with image coordinates `y` and `x`. Coordinates are unsigned: one before the image wraps
 /// around and fails the same comparison as one after its end.
-fn each_place(body: &str) -> String {
+fn each_element(body: &str) -> String {
     format!(
         "    for (var row = 0u; row < p_size0(); row += 1u) {{
         let y = position / p_positions1() * p_stride0() + row * p_dilation0() - p_padding0();
@@ -100,7 +100,7 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
 {}    return result;
 }}
 ",
-        each_place(&step)
+        each_element(&step)
     );
     Ok(element_kernel(builder, sizes.planes * sizes.positions[0] * sizes.positions[1], &text))
 }
@@ -114,9 +114,11 @@ pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKer
     check_steps("the gradient of pooling", &sizes, searched.saturating_add(1))?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, gradient.layout.offset());
-    // Whether the window at a position selected the image element at `place`.
-    let took = match op.pool.op {
-        PoolOp::Sum => "fn took(plane: u32, position: u32, place: u32) -> bool {\n    return true;\n}\n".to_string(),
+    // Whether the window at a position selected the image element at `element_index`.
+    let selects = match op.pool.op {
+        PoolOp::Sum => {
+            "fn selects(plane: u32, position: u32, element_index: u32) -> bool {\n    return true;\n}\n".to_string()
+        }
         PoolOp::Max => {
             let x = &call.operands[1];
             builder.param("image_offset", x.layout.offset() as u32);
@@ -127,37 +129,37 @@ pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKer
                 largest = element;
             }";
             format!(
-                "{}fn took(plane: u32, position: u32, place: u32) -> bool {{
+                "{}fn selects(plane: u32, position: u32, element_index: u32) -> bool {{
     var best = 0xffffffffu;
     var largest = 0.0;
-{}    return best == place;
+{}    return best == element_index;
 }}
 ",
                 is_larger(x.dtype),
-                each_place(step)
+                each_element(step)
             )
         }
     };
     // For each element of the window, finds the position at which it covers this element of the image, if any.
     let text = format!(
-        "{took}fn element(i: u32) -> f32 {{
-    let place = i % (p_image0() * p_image1());
+        "{selects}fn element(i: u32) -> f32 {{
+    let element_index = i % (p_image0() * p_image1());
     let plane = i / (p_image0() * p_image1());
     var sum = 0.0;
     for (var row = 0u; row < p_size0(); row += 1u) {{
-        let from0 = place / p_image1() + p_padding0();
+        let from0 = element_index / p_image1() + p_padding0();
         let step0 = row * p_dilation0();
         if (from0 < step0 || (from0 - step0) % p_stride0() != 0u || (from0 - step0) / p_stride0() >= p_positions0()) {{
             continue;
         }}
         for (var column = 0u; column < p_size1(); column += 1u) {{
-            let from1 = place % p_image1() + p_padding1();
+            let from1 = element_index % p_image1() + p_padding1();
             let step1 = column * p_dilation1();
             if (from1 < step1 || (from1 - step1) % p_stride1() != 0u || (from1 - step1) / p_stride1() >= p_positions1()) {{
                 continue;
             }}
             let position = (from0 - step0) / p_stride0() * p_positions1() + (from1 - step1) / p_stride1();
-            if (took(plane, position, place)) {{
+            if (selects(plane, position, element_index)) {{
                 sum += load_0(p_offset() + plane * p_positions0() * p_positions1() + position);
             }}
         }}

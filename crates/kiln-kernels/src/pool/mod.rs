@@ -58,9 +58,9 @@ impl Sizes {
     }
 
     /// Returns the image coordinate of a window element along an axis; `None` in the padding.
-    fn place(&self, axis: usize, position: usize, place: usize) -> Option<usize> {
+    fn image_coordinate(&self, axis: usize, position: usize, element: usize) -> Option<usize> {
         let Window { stride, padding, dilation, .. } = self.window;
-        let at = (position * stride[axis] + place * dilation[axis]).checked_sub(padding[axis])?;
+        let at = (position * stride[axis] + element * dilation[axis]).checked_sub(padding[axis])?;
         (at < self.image[axis]).then_some(at)
     }
 }
@@ -120,10 +120,10 @@ impl KernelOp for Pool {
     }
 
     fn error_bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
-        let places = (self.window.size[0] * self.window.size[1]) as f64;
+        let elements = (self.window.size[0] * self.window.size[1]) as f64;
         match self.op {
             PoolOp::Max => 0.0,
-            PoolOp::Sum => places * places * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0),
+            PoolOp::Sum => elements * elements * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0),
         }
     }
 
@@ -204,8 +204,8 @@ impl KernelOp for PoolGradient {
     }
 
     fn error_bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
-        let places = (self.pool.window.size[0] * self.pool.window.size[1]) as f64;
-        places * places * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0)
+        let elements = (self.pool.window.size[0] * self.pool.window.size[1]) as f64;
+        elements * elements * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0)
     }
 
     fn gradient<'a>(&self, _: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {

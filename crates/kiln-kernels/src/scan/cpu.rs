@@ -226,29 +226,29 @@ impl<T: Stored> Work for Block<'_, T> {
 fn scan<T: Stored, const REVERSE: bool>(block: Block<'_, T>) -> T::Wide {
     let Block { x, mut out, before, .. } = block;
     let (mut total, groups) = (T::Wide::ZERO, x.len() / GROUP);
-    let turned = |place: usize| if REVERSE { GROUP - 1 - place } else { place };
+    let mirrored = |index: usize| if REVERSE { GROUP - 1 - index } else { index };
     for group in 0..groups {
         let start = if REVERSE { x.len() - (group + 1) * GROUP } else { group * GROUP };
         let from = &x[start..start + GROUP];
-        let mut sums: [T::Wide; GROUP] = std::array::from_fn(|place| from[turned(place)].widen());
+        let mut sums: [T::Wide; GROUP] = std::array::from_fn(|index| from[mirrored(index)].widen());
         // Hillis-Steele scan: three dependent additions instead of seven.
         for step in [1, 2, 4] {
-            let add = |place: usize| if place < step { sums[place] } else { sums[place - step].add(sums[place]) };
+            let add = |index: usize| if index < step { sums[index] } else { sums[index - step].add(sums[index]) };
             sums = std::array::from_fn(add);
         }
         if let Some(out) = &mut out {
             let (base, out) = (before.add(total), &mut out[start..start + GROUP]);
-            for place in 0..GROUP {
-                out[turned(place)] = T::narrow(base.add(sums[place]));
+            for index in 0..GROUP {
+                out[mirrored(index)] = T::narrow(base.add(sums[index]));
             }
         }
         total = total.add(sums[GROUP - 1]);
     }
     for rest in groups * GROUP..x.len() {
-        let place = if REVERSE { x.len() - 1 - rest } else { rest };
-        total = total.add(x[place].widen());
+        let index = if REVERSE { x.len() - 1 - rest } else { rest };
+        total = total.add(x[index].widen());
         if let Some(out) = &mut out {
-            out[place] = T::narrow(before.add(total));
+            out[index] = T::narrow(before.add(total));
         }
     }
     total
@@ -301,15 +301,15 @@ impl<T: Stored, F: Fn(T::Wide, [T::Wide; 2]) -> T::Wide> Work for Strip<'_, T, F
         let mut running = [first; STRIP];
         for number in 0..lines.length {
             let row = if op.reverse { lines.length - 1 - number } else { number };
-            let place = start + row * lines.inner;
+            let index = start + row * lines.inner;
             // In reverse, the linear recurrence takes the factor of the row before. Its first result has no product: an infinite factor times
             // the initial zero would be NaN.
             let is_linear = op.op == ScanOp::Linear;
-            let before = if op.reverse && number > 0 && is_linear { place + lines.inner } else { place };
+            let before = if op.reverse && number > 0 && is_linear { index + lines.inner } else { index };
             let is_first = number == 0 && is_linear;
-            let (a, b) = (&a[before..before + width], &b[place..place + width]);
+            let (a, b) = (&a[before..before + width], &b[index..index + width]);
             // SAFETY: the ranges of the tasks are disjoint.
-            let out = unsafe { to.slice(place, width) };
+            let out = unsafe { to.slice(index, width) };
             for (((running, out), a), b) in running.iter_mut().zip(out).zip(a).zip(b) {
                 *running = if is_first { b.widen() } else { step(*running, [a.widen(), b.widen()]) };
                 *out = T::narrow(*running);

@@ -98,11 +98,11 @@ impl KernelOp for Scan {
     }
 
     fn gradient<'a>(&self, inputs: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
-        let turned = Self { reverse: !self.reverse, ..*self };
+        let reversed = Self { reverse: !self.reverse, ..*self };
         // In `f32`, because long sums of products lose too much in 16 bits.
         let wide = |x: Expr<'a>| x.cast(DType::F32);
         match (self.op, inputs) {
-            (ScanOp::Sum, _) => Some(each([gradient.kernel(turned, &[])])),
+            (ScanOp::Sum, _) => Some(each([gradient.kernel(reversed, &[])])),
             // dy[k]/dx[j] is y[j-1] * x[j+1] * ... * x[k]. That needs no division, so it is correct for zeros.
             (ScanOp::Product, &[x]) if !self.reverse => {
                 let linear = Self { op: ScanOp::Linear, reverse: true, ..*self };
@@ -110,7 +110,7 @@ impl KernelOp for Scan {
                 Some(each([(below * self.before(wide(output), 1.0)).cast(x.dtype())]))
             }
             (ScanOp::Linear, &[a, b]) => {
-                let below = wide(a).kernel(turned, &[wide(gradient)]);
+                let below = wide(a).kernel(reversed, &[wide(gradient)]);
                 let of_a = if self.reverse {
                     self.before(below, 0.0) * wide(output)
                 } else {

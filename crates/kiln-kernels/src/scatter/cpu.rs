@@ -99,9 +99,9 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
                             continue;
                         };
                         // Along the axis, the index determines the position in the output.
-                        let place = starts[2] + found * axis[2] + line * across[2];
+                        let offset = starts[2] + found * axis[2] + line * across[2];
                         // SAFETY: the element is on this line, which no other task processes.
-                        write(unsafe { &mut to.slice(place as usize, 1)[0] }, from[at(1) as usize]);
+                        write(unsafe { &mut to.slice(offset as usize, 1)[0] }, from[at(1) as usize]);
                     }
                 }
             });

@@ -9,7 +9,7 @@ use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result};
 use std::fmt::Write as _;
 
 /// Maximum unroll factor of the loop over the indices.
-const MOST_COPIES: u32 = 64;
+const MAX_COPIES: u32 = 64;
 
 pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let [x, index, source] = call.operands else { unreachable!("the shape rule has counted the operands") };
@@ -54,8 +54,8 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
     };
     let length = index.layout.shape()[axis];
     let copies = wgsl::copies_of_loop(length);
-    if copies > MOST_COPIES {
-        let most = MOST_COPIES as usize * wgsl::LOOP_STEPS;
+    if copies > MAX_COPIES {
+        let most = MAX_COPIES as usize * wgsl::LOOP_STEPS;
         let message = format!("{} on a GPU expected at most {most} indices along an axis, found {length}", op.name());
         return Err(Error::new(ErrorKind::Unsupported, message));
     }

@@ -3,7 +3,7 @@
 use super::Softmax;
 use crate::matmul::vector::{Stored, Vector, Work, at};
 use crate::memory::{Target, elements};
-use crate::rows::{Pass, Results, STORED, TOGETHER, by_storage, each_row, read, rows_of, total, write};
+use crate::rows::{Pass, Results, STORE_LEN, TOGETHER, by_storage, each_row, read, rows_of, total, write};
 use crate::strided::parallel_for;
 use kiln_ir::Result;
 use kiln_ir::host::{HostCall, Workers};
@@ -30,7 +30,7 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     let (x, level) = (elements::<T>(&call.operands[0]), call.workers.simd());
     let (rows, length) = rows_of(call.operands[0].layout);
     let mut starts = Vec::with_capacity(rows.items());
-    rows.each(0..rows.items(), |[place]| starts.push(place as usize));
+    rows.each(0..rows.items(), |[offset]| starts.push(offset as usize));
     for (index, &start) in starts.iter().enumerate() {
         let row = &x[start..start + length];
         let largest = of_blocks(call.workers, row, |block| f64::from(at(level, LargestOf(block))))?;
@@ -39,8 +39,8 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
         let sum: f64 = sums.into_iter().sum();
         parallel_for(call.workers, length.div_ceil(BLOCK), 2 * BLOCK, |range| {
             let (first, end) = (range.start * BLOCK, (range.end * BLOCK).min(length));
-            let mut results = Results::new(call.output, index * length + first, STORED);
-            for row in row[first..end].chunks(STORED) {
+            let mut results = Results::new(call.output, index * length + first, STORE_LEN);
+            for row in row[first..end].chunks(STORE_LEN) {
                 let log = op.log;
                 // SAFETY: the ranges of the tasks are disjoint and within the output.
                 unsafe {
@@ -166,9 +166,9 @@ struct Largest<V>([V; TOGETHER]);
 
 impl<V: Vector> Pass<V> for Largest<V> {
     #[inline(always)]
-    fn take(&mut self, place: usize, x: V) -> V {
+    fn take(&mut self, accumulator: usize, x: V) -> V {
         // `max` returns its second operand for NaN, so this order keeps the maximum so far.
-        self.0[place] = x.max(self.0[place]);
+        self.0[accumulator] = x.max(self.0[accumulator]);
         x
     }
 }
@@ -180,9 +180,9 @@ struct Exponentials<V> {
 
 impl<V: Vector> Pass<V> for Exponentials<V> {
     #[inline(always)]
-    fn take(&mut self, place: usize, x: V) -> V {
+    fn take(&mut self, accumulator: usize, x: V) -> V {
         let exponential = x.sub(self.largest).exp();
-        self.sums[place] = self.sums[place].add(exponential);
+        self.sums[accumulator] = self.sums[accumulator].add(exponential);
         exponential
     }
 }

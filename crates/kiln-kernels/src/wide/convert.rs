@@ -73,11 +73,11 @@ fn convert<T: Pod + Sync, U: Pod + Send + Sync>(call: &HostCall<'_>, value: impl
     let (from, to, iter) = (elements::<T>(x), Target::<U>::of(call.output), StridedIter::over(x.layout));
     let [stride] = iter.inner();
     parallel_for(call.workers, iter.items(), 1, |range| {
-        iter.runs(range, |first, [mut place], length| {
+        iter.runs(range, |first, [mut offset], length| {
             // SAFETY: the ranges of the tasks are disjoint.
             for to in unsafe { to.slice(first, length) } {
-                *to = value(from[place as usize]);
-                place += stride;
+                *to = value(from[offset as usize]);
+                offset += stride;
             }
         });
     })

@@ -139,10 +139,10 @@ fn gather<T: Pod, U: Pod>(
     value: impl Fn(T) -> U,
 ) {
     let (from, [stride]) = (elements::<T>(operand), iter.inner());
-    iter.runs(start..start + to.len(), |first, [mut place], length| {
+    iter.runs(start..start + to.len(), |first, [mut offset], length| {
         for to in &mut to[first - start..][..length] {
-            *to = value(from[place as usize]);
-            place += stride;
+            *to = value(from[offset as usize]);
+            offset += stride;
         }
     });
 }

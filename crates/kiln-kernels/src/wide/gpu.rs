@@ -13,10 +13,10 @@ pub(super) fn convert(op: &WideConvert, call: &WgslCall<'_>) -> Result<WgslKerne
     let x = &call.operands[0];
     let iter = StridedIter::over(&x.layout);
     let mut builder = call.builder();
-    let places = offsets(&mut builder, "at", &iter);
+    let functions = offsets(&mut builder, "at", &iter);
     let (number, value) = (number_type(op.to), value(x.dtype, op));
     let text = format!(
-        "{FUNCTIONS}{places}fn element(i: u32) -> {number} {{\n    let x = load_0(at0(i));\n    return {value};\n}}\n"
+        "{FUNCTIONS}{functions}fn element(i: u32) -> {number} {{\n    let x = load_0(at0(i));\n    return {value};\n}}\n"
     );
     Ok(element_kernel(builder, iter.items(), &text))
 }

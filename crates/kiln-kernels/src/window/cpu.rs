@@ -27,15 +27,15 @@ fn unfold_elements<T: Pod + Send + Sync>(op: &Unfold, call: &HostCall<'_>) -> Re
             // SAFETY: the ranges of the tasks are disjoint.
             let rows = unsafe { to.slice(item * across * row, across * row) };
             for channel in 0..sizes.channels {
-                for place in 0..op.window.size[0] {
-                    let line = sizes.place(0, position, place).map(|y| {
+                for element in 0..op.window.size[0] {
+                    let line = sizes.image_coordinate(0, position, element).map(|y| {
                         let start = ((batch * sizes.channels + channel) * height + y) * width;
                         &from[start..start + width]
                     });
-                    let first = (channel * op.window.size[0] + place) * op.window.size[1];
+                    let first = (channel * op.window.size[0] + element) * op.window.size[1];
                     for (position, row) in rows.chunks_exact_mut(row).enumerate() {
-                        for (place, seen) in row[first..first + op.window.size[1]].iter_mut().enumerate() {
-                            let at = line.zip(sizes.place(1, position, place));
+                        for (element, seen) in row[first..first + op.window.size[1]].iter_mut().enumerate() {
+                            let at = line.zip(sizes.image_coordinate(1, position, element));
                             *seen = at.map_or_else(T::zeroed, |(line, x)| line[x]);
                         }
                     }
@@ -65,11 +65,11 @@ fn fold_elements<T: Pod + Sync>(op: &Fold, call: &HostCall<'_>, widen: fn(T) -> 
             plane.fill(0.0);
             for position in 0..down * across {
                 let seen = (batch * down * across + position) * sizes.row() + channel * rows * columns;
-                for place in 0..rows * columns {
-                    let y = sizes.place(0, position / across, place / columns);
-                    let x = sizes.place(1, position % across, place % columns);
+                for element in 0..rows * columns {
+                    let y = sizes.image_coordinate(0, position / across, element / columns);
+                    let x = sizes.image_coordinate(1, position % across, element % columns);
                     if let Some((y, x)) = y.zip(x) {
-                        plane[y * width + x] += widen(from[seen + place]);
+                        plane[y * width + x] += widen(from[seen + element]);
                     }
                 }
             }

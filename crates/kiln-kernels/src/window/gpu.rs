@@ -36,17 +36,17 @@ pub(super) fn unfold(op: &Unfold, call: &WgslCall<'_>) -> Result<WgslKernel> {
     // Coordinates are unsigned: one before the image wraps around and fails the same comparison as one after its end.
     let text = format!(
         "fn element(i: u32) -> {number} {{
-    let places = p_size0() * p_size1();
-    let row = i / (p_channels() * places);
-    let place = i % (p_channels() * places);
+    let taps = p_size0() * p_size1();
+    let row = i / (p_channels() * taps);
+    let tap = i % (p_channels() * taps);
     let batch = row / (p_positions0() * p_positions1());
     let position = row % (p_positions0() * p_positions1());
-    let y = position / p_positions1() * p_stride0() + place % places / p_size1() * p_dilation0() - p_padding0();
-    let x = position % p_positions1() * p_stride1() + place % p_size1() * p_dilation1() - p_padding1();
+    let y = position / p_positions1() * p_stride0() + tap % taps / p_size1() * p_dilation0() - p_padding0();
+    let x = position % p_positions1() * p_stride1() + tap % p_size1() * p_dilation1() - p_padding1();
     if (y >= p_image0() || x >= p_image1()) {{
         return {number}(0);
     }}
-    let plane = batch * p_channels() + place / places;
+    let plane = batch * p_channels() + tap / taps;
     return load_0(p_offset() + (plane * p_image0() + y) * p_image1() + x);
 }}
 "
@@ -65,7 +65,7 @@ pub(super) fn fold(op: &Fold, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let y = i / p_image1() % p_image0();
     let channel = i / (p_image0() * p_image1()) % p_channels();
     let batch = i / (p_image0() * p_image1() * p_channels());
-    let places = p_size0() * p_size1();
+    let taps = p_size0() * p_size1();
     var sum = 0.0;
     for (var row = 0u; row < p_size0(); row += 1u) {
         let from0 = y + p_padding0();
@@ -80,8 +80,8 @@ pub(super) fn fold(op: &Fold, call: &WgslCall<'_>) -> Result<WgslKernel> {
                 continue;
             }
             let position = (from0 - step0) / p_stride0() * p_positions1() + (from1 - step1) / p_stride1();
-            let seen = (batch * p_positions0() * p_positions1() + position) * p_channels() * places;
-            sum += load_0(p_offset() + seen + channel * places + row * p_size1() + column);
+            let seen = (batch * p_positions0() * p_positions1() + position) * p_channels() * taps;
+            sum += load_0(p_offset() + seen + channel * taps + row * p_size1() + column);
         }
     }
     return sum;

@@ -53,7 +53,7 @@ impl Window {
                     return Ok([down, across]);
                 }
                 let message = format!(
-                    "a window expected at most {} places and positions, found {size:?} places and {down} x {across} positions",
+                    "a window expected at most {} elements and positions, found {size:?} elements and {down} x {across} positions",
                     u32::MAX
                 );
                 Err(Error::new(ErrorKind::TooLarge, message))
@@ -105,13 +105,13 @@ impl Sizes {
     }
 
     fn of_rows(window: &Window, image: [usize; 2], rows: &Shape) -> Result<Self> {
-        let (positions, places) = (window.positions(image)?, window.size[0] * window.size[1]);
+        let (positions, elements) = (window.positions(image)?, window.size[0] * window.size[1]);
         match rows[..] {
-            [batch, found, length] if found == positions[0] * positions[1] && length.is_multiple_of(places) => {
-                Ok(Self { batch, channels: length / places, image, positions, window: *window })
+            [batch, found, length] if found == positions[0] * positions[1] && length.is_multiple_of(elements) => {
+                Ok(Self { batch, channels: length / elements, image, positions, window: *window })
             }
             _ => Err(mismatch(format!(
-                "fold expected rows of {places} places of a channel at {} positions, found {rows}",
+                "fold expected rows of {elements} elements of a channel at {} positions, found {rows}",
                 positions[0] * positions[1]
             ))),
         }
@@ -123,9 +123,9 @@ impl Sizes {
     }
 
     /// Returns the image coordinate of a window element along an axis; `None` in the padding.
-    fn place(&self, axis: usize, position: usize, place: usize) -> Option<usize> {
+    fn image_coordinate(&self, axis: usize, position: usize, element: usize) -> Option<usize> {
         let Window { stride, padding, dilation, .. } = self.window;
-        let at = (position * stride[axis] + place * dilation[axis]).checked_sub(padding[axis])?;
+        let at = (position * stride[axis] + element * dilation[axis]).checked_sub(padding[axis])?;
         (at < self.image[axis]).then_some(at)
     }
 }

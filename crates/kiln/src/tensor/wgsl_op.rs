@@ -205,7 +205,7 @@ impl WgslOp {
             scalars: Vec::new(),
             workgroups,
             zeroes_output: self.zeroes_output,
-            trust: WgslGuarantees::default(),
+            guarantees: WgslGuarantees::default(),
         };
         let identity = kernel.hash().words();
         Ok(Specialised { name: Arc::clone(&self.name), output, rendered, identity, tolerance: self.tolerance })

@@ -80,8 +80,8 @@ fn matmul_with_epilogue() {
     insta::assert_snapshot!(explain(&build.outputs(&[sum]), &Target::CPU));
 }
 
-/// Operands of a hand-written kernel are materialized, and copied if it does not accept the layout. Its result is
-/// materialized if it has no epilogue.
+/// Operands of a hand-written kernel are stored, and copied if it does not accept the layout. Its result is
+/// stored if it has no epilogue.
 #[test]
 fn operands_of_kernels() {
     let mut build = Build::default();
@@ -95,7 +95,7 @@ fn operands_of_kernels() {
     insta::assert_snapshot!(explain(&build.outputs(&[relu]), &Target::CPU));
 }
 
-/// Softmax by hand: a node used by two kernels is materialized once.
+/// Softmax by hand: a node used by two kernels is stored once.
 #[test]
 fn node_of_two_kernels() {
     let mut build = Build::default();

@@ -304,7 +304,7 @@ fn same(a: &[Vec<f64>], b: &[Vec<f64>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(equal))
 }
 
-/// The plan of a graph computes what the graph defines, whatever is fused, materialized, copied or split.
+/// The plan of a graph computes what the graph defines, whatever is fused, stored, copied or split.
 #[test]
 fn plans_compute_what_their_graphs_say() {
     let narrow = Target { max_operands: 4, max_instructions: 9, ..Target::CPU };

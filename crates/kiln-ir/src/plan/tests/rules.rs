@@ -39,7 +39,7 @@ fn reductions_have_kept_axes_first() {
     assert_eq!(plan.steps[0].kernel.body.space, Shape::from(10));
 }
 
-/// An iota is fused where its order is kept, and materialized where a view reorders it.
+/// An iota is fused where its order is kept, and stored where a view reorders it.
 #[test]
 fn element_numbers_are_computed_in_order_only() {
     for (is_permuted, kernels) in [(false, 1), (true, 2)] {

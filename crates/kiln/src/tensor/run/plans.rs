@@ -105,7 +105,7 @@ impl CachedPlan {
     /// Compiles a plan for a device.
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
-        let numbers = plan.own_values();
+        let numbers = plan.dedicated_values();
         let own: Vec<&Value> = plan.values.iter().filter(|value| value.place == Place::Own).collect();
         let (mut deliveries, mut passed) = (Vec::new(), Vec::new());
         deliveries.resize_with(own.len(), SmallVec::new);
