@@ -80,7 +80,7 @@ fn simd_level_is_that_of_the_environment() {
     let (code, report) = set("fast");
     assert_eq!(code, Some(1), "{report:#}");
     let error = report["devices"][0]["test"]["error"].as_str().unwrap();
-    assert!(error.starts_with("KILN_SIMD: expected a level") && error.contains("`scalar`, "), "{error}");
+    assert!(error.starts_with("KILN_SIMD: expected a SIMD level") && error.contains("`scalar`, "), "{error}");
 }
 
 #[test]

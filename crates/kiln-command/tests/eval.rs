@@ -283,6 +283,6 @@ fn simd_level_is_that_of_the_environment() {
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
     let ran = set("sse");
     let names = "`scalar`, `neon`, `neon-f16`, `avx2`, `avx512`";
-    let expected = format!("error: KILN_SIMD: expected a level of vector instructions, one of {names}, found `sse`\n");
+    let expected = format!("error: KILN_SIMD: expected a SIMD level, one of {names}, found `sse`\n");
     assert_eq!((ran.code, ran.out.as_str(), ran.err), (Some(1), "", expected));
 }

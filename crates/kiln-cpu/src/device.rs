@@ -119,7 +119,7 @@ impl CpuDevice {
             }
             Command::Dispatch(dispatch) => self.run_kernel(dispatch, timer),
             other => {
-                let message = format!("CPU device expected a command that it knows, found {other:?}");
+                let message = format!("CPU device expected a supported command, found {other:?}");
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
         }

@@ -80,7 +80,7 @@ impl Kernels {
     /// Compiles a module.
     pub(crate) fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         let compiler = self.compiler.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
+            Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift supports, found another")
         })?;
         let options = program.key.options();
         let checks = RuntimeChecks {
@@ -117,11 +117,10 @@ impl Kernels {
             let message = format!("CPU device expected machine code, found {artifact:?}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        let compiled = CompiledKernel::from_bytes(bytes).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "CPU device expected compiled code, found bytes that are none")
-        })?;
+        let compiled = CompiledKernel::from_bytes(bytes)
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "CPU device expected compiled code, found other bytes"))?;
         let code = ExecutableKernel::new(compiled).map_err(|error| {
-            let message = "CPU device expected memory for machine code, found that the system gives none";
+            let message = "CPU device expected executable memory from the system, found none";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
         let invocations = artifact.reflection.workgroup_size.iter().map(|size| u64::from(*size)).product();
@@ -134,7 +133,7 @@ impl Kernels {
         let kernel: &CpuKernel = dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidArgument,
-                "CPU device expected a kernel of its own, found one of another device",
+                "CPU device expected a kernel that it loaded, found one of another device",
             )
         })?;
         let name = dispatch.kernel().name();
@@ -244,8 +243,8 @@ fn check_bound(dispatch: &Dispatch, bound: &[BoundBuffer]) -> Result<()> {
 }
 
 fn fault(name: &str) -> Error {
-    let found = "found otherwise (an index outside that is proven to be inside, or a way that nothing leads to)";
-    let message = format!("kernel `{name}` expected to run as it was compiled, {found}; this is a fault of Kiln's");
+    let found = "found a broken proof (an index out of bounds, or unreachable code that ran)";
+    let message = format!("kernel `{name}` expected to run as compiled, {found}; this is a bug in Kiln");
     Error::new(ErrorKind::Internal, message)
 }
 

@@ -45,8 +45,7 @@ impl Map {
     fn at(&self, offset: u64, bytes: u64) -> Result<*mut u8> {
         let len = self.map.len() as u64;
         if offset.checked_add(bytes).is_none_or(|end| end > len) {
-            let message =
-                format!("CPU device expected a region inside of {len} bytes, found {bytes} bytes at {offset}");
+            let message = format!("CPU device expected a region within {len} bytes, found {bytes} bytes at {offset}");
             return Err(Error::new(ErrorKind::Internal, message));
         }
         // SAFETY: `offset` is at most the map's length, so the pointer is within the map or one past its end.
@@ -82,7 +81,7 @@ pub(crate) fn bytes_of_mut<'r>(region: &'r mut RegionMut<'_>) -> Result<&'r mut 
 
 fn map_of(raw: &RawBlock) -> Result<&Map> {
     raw.downcast_ref().ok_or_else(|| {
-        let message = "CPU device expected a block of its own, found one of another memory";
+        let message = "CPU device expected a block that it allocated, found one of another memory";
         Error::new(ErrorKind::InvalidArgument, message)
     })
 }

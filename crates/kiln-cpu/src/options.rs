@@ -170,6 +170,6 @@ mod tests {
         assert_eq!(of(Some("scalar")).unwrap().simd, Some(SimdLevel::Scalar));
         let error = of(Some("fast")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().starts_with("KILN_SIMD: expected a level"), "{error}");
+        assert!(error.to_string().starts_with("KILN_SIMD: expected a SIMD level"), "{error}");
     }
 }

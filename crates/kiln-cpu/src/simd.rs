@@ -25,7 +25,8 @@ pub(crate) fn check(level: SimdLevel) -> Result<()> {
     if is_known && features(found).starts_with(features(level)) {
         return Ok(());
     }
-    let message = format!("CPU device expected vector instructions of the processor, which has {found}, found {level}");
+    let message =
+        format!("CPU device expected a SIMD level that the processor supports (it has {found}), found {level}");
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 

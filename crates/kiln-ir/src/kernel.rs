@@ -87,7 +87,7 @@ pub trait KernelOp: Any + Debug + Send + Sync {
     /// range).
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
         let _ = call;
-        Err(Error::new(ErrorKind::Internal, format!("`{}` expected code for the CPU, found none", self.name())))
+        Err(Error::new(ErrorKind::Internal, format!("`{}` expected CPU code, found none", self.name())))
     }
 
     /// Generates the kernel in WGSL.

@@ -32,7 +32,7 @@ mod dtype;
 mod error;
 pub mod gradient;
 pub mod graph;
-#[expect(unsafe_code, reason = "kernels store results from several threads, each its own")]
+#[expect(unsafe_code, reason = "several threads store results, each to its own elements")]
 pub mod host;
 pub mod kernel;
 mod layout;

@@ -69,7 +69,7 @@ impl FromStr for SimdLevel {
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|level| level.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(|level| format!("`{level}`")).join(", ");
-            let message = format!("expected a level of vector instructions, one of {names}, found `{text}`");
+            let message = format!("expected a SIMD level, one of {names}, found `{text}`");
             Error::new(ErrorKind::InvalidArgument, message)
         })
     }
@@ -115,10 +115,7 @@ mod tests {
             let error = text.parse::<SimdLevel>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             let names = "`scalar`, `neon`, `neon-f16`, `avx2`, `avx512`";
-            assert_eq!(
-                error.message(),
-                format!("expected a level of vector instructions, one of {names}, found `{text}`")
-            );
+            assert_eq!(error.message(), format!("expected a SIMD level, one of {names}, found `{text}`"));
         }
     }
 

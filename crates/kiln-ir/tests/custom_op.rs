@@ -13,9 +13,7 @@ impl FloatOp<1> for Cube {
 }
 
 static CUBE: ElementOp =
-    ElementOp::float::<Cube, 1>("cube", "`x` three times multiplied.", [(-10.0, 10.0)], |x| x[0].powi(3))
-        .ulps(1.5)
-        .cheap();
+    ElementOp::float::<Cube, 1>("cube", "The cube of `x`.", [(-10.0, 10.0)], |x| x[0].powi(3)).ulps(1.5).cheap();
 
 /// The same declaration gives the loops, the WGSL and the bound of an op from elsewhere.
 #[test]

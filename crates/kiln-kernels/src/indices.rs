@@ -38,7 +38,7 @@ pub(crate) fn check_extent(op: &str, axis: usize, x: &TensorType, index: &Tensor
         return Ok(());
     }
     Err(mismatch(format!(
-        "{op} along axis {axis} expected indices of the rank of {} and nowhere else longer, found {}",
+        "{op} along axis {axis} expected indices of the rank of {}, no longer along other axes, found {}",
         text(x),
         text(index)
     )))

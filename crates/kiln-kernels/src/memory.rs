@@ -40,9 +40,9 @@ impl<'a, T: Pod> Target<'a, T> {
     ///
     /// # Safety
     /// Nothing else may read or write these elements while the slice is alive.
-    #[expect(clippy::mut_from_ref, reason = "the caller promises that no two slices meet")]
+    #[expect(clippy::mut_from_ref, reason = "the caller promises that no two slices overlap")]
     pub(crate) unsafe fn slice(&self, start: usize, length: usize) -> &mut [T] {
-        assert!(start <= self.elements && length <= self.elements - start, "elements are inside of the output");
+        assert!(start <= self.elements && length <= self.elements - start, "the elements are within the output");
         // SAFETY: the range is within the output, and the caller has exclusive access to it.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), length) }
     }

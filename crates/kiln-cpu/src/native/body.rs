@@ -146,8 +146,9 @@ impl TileProgram {
                     operands
                 }
                 Instruction::Op { op, class, args } => {
-                    let run =
-                        op.tile(*class, level).ok_or_else(|| bug(format!("op `{}` has no {class:?}", op.name)))?;
+                    let run = op
+                        .tile(*class, level)
+                        .ok_or_else(|| bug(format!("op `{}` does not support {class:?}", op.name)))?;
                     program.cost += if op.is_cheap() { 1 } else { 10 };
                     let out = out(&mut tiles);
                     let args: SmallVec<[Register; 3]> = args.iter().map(|&arg| registers[arg]).collect();
@@ -178,7 +179,7 @@ impl TileProgram {
                 tiles.release(registers[dead], &program.constants, uses.still_needed(&registers, dead, index));
             }
         }
-        program.result = *registers.last().ok_or_else(|| bug("a program has no instruction".into()))?;
+        program.result = *registers.last().ok_or_else(|| bug("a program has no instructions".into()))?;
         program.tiles = tiles.count;
         Ok(program)
     }
@@ -331,7 +332,7 @@ fn check(body: &Body) -> Result<()> {
             return Err(bug(format!("instruction {index} gives `{}` {} arguments", op.name, args.len())));
         }
         if let Some(&arg) = args(instruction).iter().find(|&&arg| arg >= index) {
-            return Err(bug(format!("instruction {index} takes value {arg}, which is not there yet")));
+            return Err(bug(format!("instruction {index} uses value {arg} before it is computed")));
         }
     }
     if let Some(operand) = body.operands.iter().find(|operand| *operand.layout.shape() != body.space) {

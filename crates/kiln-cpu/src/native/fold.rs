@@ -60,7 +60,7 @@ impl Folding {
             (Reduce::ArgMin, Class::Float) => floats::<ArgExtremum<Min<f32>>>(stored, level),
             (Reduce::ArgMin, Class::Int) => words::<ArgExtremum<Min<i32>>>(level),
             (Reduce::ArgMin, Class::Uint) => words::<ArgExtremum<Min<u32>>>(level),
-            (_, Class::Wide) => unreachable!("64-bit elements are reduced by kernels of their own"),
+            (_, Class::Wide) => unreachable!("64-bit elements are reduced by separate kernels"),
         }
     }
 }

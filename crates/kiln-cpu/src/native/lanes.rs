@@ -173,7 +173,7 @@ pub(super) mod avx2 {
 
     // SAFETY, for all blocks: an `Avx2` is constructed only in loops whose callers checked that the processor
     // supports the instructions.
-    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
+    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above covers all blocks")]
     impl Words for Avx2 {
         #[inline(always)]
         fn splat(word: u32) -> Self {
@@ -210,7 +210,7 @@ pub(super) mod avx2 {
         }
     }
 
-    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
+    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above covers all blocks")]
     impl Vector for Avx2 {
         #[inline(always)]
         fn load(from: &[u32; LANES]) -> Self {

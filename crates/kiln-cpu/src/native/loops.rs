@@ -138,7 +138,7 @@ impl Loops {
             (Class::Int, DType::BF16) => [Some(self.int_to_bf16), None],
             (Class::Uint, DType::BF16) => [Some(self.uint_to_bf16), None],
             (Class::Wide, _) | (_, DType::I64 | DType::F64) => {
-                unreachable!("64-bit elements are converted by kernels of their own")
+                unreachable!("64-bit elements are converted by separate kernels")
             }
         }
     }

@@ -28,7 +28,7 @@ impl HostOutput for Output<'_> {
         let rows = || starts.clone().zip(words.chunks(width)).map(|(start, row)| (start, &row[..length]));
         for (start, row) in rows() {
             let is_inside = start.checked_add(row.len()).is_some_and(|end| end <= self.elements);
-            assert!(is_inside, "elements {start} and {} more are inside of {}", row.len(), self.elements);
+            assert!(is_inside, "elements {start} and {} more are within {}", row.len(), self.elements);
         }
         // SAFETY: the range is within the output, and the caller guarantees exclusive access to it. The memory
         // belongs to a step whose program was checked against it.

@@ -74,7 +74,7 @@ impl ReduceStep {
         let order = if lies_in_columns(input, kept) { Order::Columns } else { Order::Rows };
         let swapped = (order == Order::Columns).then(|| swap(input, kept));
         let input = swapped.as_ref().unwrap_or(input);
-        let last = input.program.instructions.last().ok_or_else(|| bug("a reduction of nothing".into()))?;
+        let last = input.program.instructions.last().ok_or_else(|| bug("a reduction has no instructions".into()))?;
         let (class, direct) = (input.class(last), Direct::of(input));
         let stored = direct.as_ref().map_or(DType::F32, |direct| direct.dtype);
         let folding = Folding::new(op, class, stored, level);

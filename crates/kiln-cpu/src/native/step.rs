@@ -30,7 +30,7 @@ impl BufferRequirement {
         }
         let offset = start as usize % alignment;
         let message = format!(
-            "buffer {buffer} expected {expected} bytes at a multiple of {alignment}, found {bytes} bytes {offset} behind one"
+            "buffer {buffer} expected {expected} bytes aligned to {alignment}, found {bytes} bytes, misaligned by {offset}"
         );
         Err(Error::new(ErrorKind::InvalidArgument, message))
     }
@@ -84,7 +84,8 @@ impl PlanStep {
         let bytes = elements * dtype.bytes();
         let value = plan.values.get(step.writes).filter(|value| value.ty == kernel.output);
         let writes = value.and(find(&Source::Value(step.writes)));
-        let writes = writes.ok_or_else(|| bug(format!("value {} is not what the kernel writes", step.writes)))?;
+        let writes = writes
+            .ok_or_else(|| bug(format!("value {} does not have the type that the kernel writes", step.writes)))?;
         if kernel.body.space.elem_count() != elements {
             return Err(bug(format!("the body's space {} is not the output", kernel.body.space)));
         }
@@ -93,9 +94,12 @@ impl PlanStep {
         }
         let mut reads: SmallVec<[u32; 4]> = SmallVec::new();
         for (source, operand) in step.reads.iter().zip(kernel.operands()) {
-            let buffer = find(source).ok_or_else(|| bug(format!("{source:?} is not there")))?;
+            let buffer = find(source).ok_or_else(|| bug(format!("{source:?} does not exist")))?;
             if buffer == writes {
-                return Err(bug(format!("{source:?} is read from where value {} is written", step.writes)));
+                return Err(bug(format!(
+                    "{source:?} shares a buffer with value {}, which the step writes",
+                    step.writes
+                )));
             }
             let end = (operand.layout.range().end * operand.dtype.bytes()) as u64;
             match *source {
@@ -124,7 +128,7 @@ impl PlanStep {
         let body = TileProgram::new(&kernel.body, Some(dtype), level)?;
         let core = StepCore::new(&kernel.core, body, requirements, &reads, level)?;
         if matches!(&core, StepCore::Reduce(reduce) if reduce.kept() != elements) {
-            return Err(bug(format!("a reduction gives another number of elements than {elements}")));
+            return Err(bug(format!("a reduction does not produce {elements} elements")));
         }
         let (name, core_operands) = (kernel.name.clone(), kernel.core.operands().len());
         Ok(Self { name, core, reads, core_operands, writes: writes as u32, elements, bytes })
@@ -192,7 +196,7 @@ impl StepCore {
     ) -> Result<Self> {
         Ok(match core {
             Core::Map if program.core.is_some() => {
-                return Err(bug("a program without a core takes its results".into()));
+                return Err(bug("a program without a core reads the result of a core".into()));
             }
             Core::Map => Self::Map(program),
             Core::Reduce { op, input, kept } => {

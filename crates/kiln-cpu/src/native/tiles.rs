@@ -295,7 +295,7 @@ impl<'a> Runner<'a> {
     /// # Safety
     /// The register must hold `len` words from element `start`, and nothing else may access them.
     #[inline(always)]
-    #[expect(clippy::mut_from_ref, reason = "the memory is behind a pointer, not inside of the runner")]
+    #[expect(clippy::mut_from_ref, reason = "the pointer refers to memory outside the runner")]
     unsafe fn slice_mut(&self, register: Register, start: usize, len: usize) -> &mut [u32] {
         // SAFETY: the caller upholds the contract.
         unsafe { std::slice::from_raw_parts_mut(self.base(register).at(start), len) }

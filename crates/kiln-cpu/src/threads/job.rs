@@ -140,7 +140,7 @@ fn call(task: &Task<'_>, part: usize, parts: usize) -> Result<(), Failure> {
 /// Returns the message of a panic.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref().map(String::as_str)).unwrap_or("a value that is not text")
+    text.or_else(|| payload.downcast_ref().map(String::as_str)).unwrap_or("a payload that is not a string")
 }
 
 impl Failure {

@@ -236,7 +236,7 @@ fn a_panic_ends_the_device_and_a_refusal_does_not() {
         (Fault::Refuse, ErrorKind::InvalidArgument, "plan `tested`: kernel `tested`: index 7 is too large"),
         (Fault::Panic, ErrorKind::Internal, "CPU device: plan `tested`: panicked: planted"),
         (Fault::PanicInThread, ErrorKind::Internal, "planted in a thread"),
-        (Fault::StoreBeyond, ErrorKind::Internal, "elements 91 and 10 more are inside of 100"),
+        (Fault::StoreBeyond, ErrorKind::Internal, "elements 91 and 10 more are within 100"),
     ];
     for (fault, kind, message) in cases {
         let device = kiln_cpu::open(CpuOptions::new().threads(2).simd(SimdLevel::Scalar)).unwrap();

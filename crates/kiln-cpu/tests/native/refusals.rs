@@ -66,8 +66,8 @@ fn buffers_that_are_not_those_of_the_plan_are_refused() {
     assert!(run(std::slice::from_ref(&good), std::slice::from_ref(&output)).is_ok());
     let short = good.slice(..396).unwrap();
     let cases = [
-        (run(&[short], std::slice::from_ref(&output)), "buffer 0 expected 400 bytes at a multiple of 4, found 396"),
-        (run(&[odd], std::slice::from_ref(&output)), "found 400 bytes 1 behind one"),
+        (run(&[short], std::slice::from_ref(&output)), "buffer 0 expected 400 bytes aligned to 4, found 396"),
+        (run(&[odd], std::slice::from_ref(&output)), "found 400 bytes, misaligned by 1"),
         (
             run(&[], std::slice::from_ref(&output)),
             "expected 1 inputs, 0 slots, 1 outputs and 0 scalars, found 0, 0, 1 and 0",

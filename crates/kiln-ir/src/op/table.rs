@@ -1,15 +1,15 @@
 //! The table of elementwise ops.
 //!
-//! What holds for all of them: a NaN among the operands gives a NaN, except where an op says otherwise; arithmetic of integers wraps; a
-//! device may take subnormal floats for zero of the same sign, operands and results.
+//! Common to all ops, unless an entry says otherwise: NaN operands propagate, integer arithmetic wraps, and a device may flush subnormal
+//! operands and results to zero of the same sign.
 
 use super::code::{BitsOp, BitsToFloatOp, CompareOp, FloatOp, IntegerOp, NumberOp, SelectOp};
 use super::lane::{Float, Integer, Number, Uint};
 use super::{ElementOp, Interval, gradients, math, power, random, reference};
 use crate::gradient::each;
 
-/// Declares ops: what kind it is, its constant and its name, the arguments and where they are sampled, the function of lanes, the
-/// reference, and settings. The first line of the documentation is the op's sentence.
+/// Declares ops. An entry has a kind, a constant, a name, arguments with the intervals that tests sample, the generic function, the
+/// reference, and settings. The first line of its doc comment is the op's description.
 macro_rules! table {
     ($d:tt $(#[doc = $doc:literal] $(#[doc = $more:literal])* $(#[doc(alias = $alias:literal)])*
         $kind:ident $constant:ident $name:ident($($arg:ident in $interval:expr),+) = $value:expr;
@@ -30,7 +30,7 @@ macro_rules! table {
             ALL
         }
 
-        /// Calls a macro with every op: its sentence, kind, constant, name, arguments and aliases. Methods of tensors are made with it.
+        /// Calls a macro with every op: its description, kind, constant, name, arguments and aliases. Tensor methods are generated with it.
         #[macro_export]
         macro_rules! for_each_element_op {
             ($d callback:ident) => {
@@ -88,11 +88,11 @@ macro_rules! table {
     };
 }
 
-/// Where ops are sampled that take any number.
+/// Test interval of ops that accept any number.
 const ANY: Interval = (-1e3, 1e3);
-/// Where both operands of a comparison are often the same.
+/// Test interval in which the operands of integer comparisons are often equal.
 const FEW: Interval = (-3.0, 3.0);
-/// Words.
+/// Test interval of 32-bit words.
 const WORD: Interval = (0.0, u32::MAX as f64);
 
 table! { $
@@ -108,9 +108,9 @@ table! { $
     #[doc(alias = "broadcast_mul")]
     number MUL mul(a in ANY, b in ANY) = a * b; |x| x[0] * x[1], cheap,
         gradient(|x, _, g| each([g * x[1], g * x[0]]));
-    /// `a / b`; integers towards zero.
+    /// `a / b`; integer division truncates towards zero.
     ///
-    /// An integer divided by 0 is 0, and the smallest `i32` divided by -1 is itself.
+    /// An integer divided by 0 is 0; `i32::MIN / -1` is `i32::MIN`.
     #[doc(alias = "broadcast_div")]
     number DIV div(a in ANY, b in ANY) = a / b; |x| x[0] / x[1], ulps(2.5),
         gradient(|x, y, g| each([g / x[1], -(g * y / x[1])]));
@@ -119,11 +119,11 @@ table! { $
         gradient(|_, _, g| each([-g]));
     /// The absolute value.
     ///
-    /// The smallest `i32` stays as it is.
+    /// `i32::MIN` stays `i32::MIN`.
     #[doc(alias = "absolute")]
     number ABS abs(x in ANY) = x.abs(); |x| x[0].abs(), cheap,
         gradient(|x, _, g| each([g * x[0].apply(&SIGN, &[])]));
-    /// -1, 0 or 1, as `x` is negative, zero or positive.
+    /// The sign of `x`: -1, 0 or 1.
     ///
     /// A zero keeps its sign.
     number SIGN sign(x in ANY) = math::sign(x); |x| if x[0] == 0.0 { x[0] } else { x[0].signum() }, cheap, zero_gradient;
@@ -133,25 +133,25 @@ table! { $
         gradient(|x, _, g| each([g * x[0] * 2.0]));
     /// The smaller of `a` and `b`.
     ///
-    /// A NaN wins; of two zeros, the first.
+    /// NaN if either is NaN. Of two zeros it is `a`.
     number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap, logical,
         gradient(gradients::minimum);
     /// The larger of `a` and `b`.
     ///
-    /// A NaN wins; of two zeros, the first.
+    /// NaN if either is NaN. Of two zeros it is `a`.
     number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap, logical,
         gradient(gradients::maximum);
-    /// `x` between `low` and `high`.
+    /// `x` clamped to the range from `low` to `high`.
     ///
-    /// A NaN wins; where `low` is above `high`, the result is `high`.
+    /// NaN if any operand is NaN; `high` if `low` is above `high`.
     #[doc(alias = "clip")]
     number CLAMP clamp(x in ANY, low in (-500.0, 0.0), high in (0.0, 500.0)) =
         math::minimum(math::maximum(x, low), high);
         |x| reference::minimum(reference::maximum(x[0], x[1]), x[2]),
         gradient(gradients::clamp);
-    /// 0 where `x` is negative, else `x`.
+    /// `max(x, 0)`.
     ///
-    /// A NaN stays; -0 becomes 0.
+    /// NaN stays NaN; -0 becomes 0.
     number RELU relu(x in ANY) = T::select(x.le(T::small(0)), T::small(0), x); |x| reference::maximum(x[0], 0.0), cheap,
         gradient(|_, y, g| each([g.only_where(y.apply(&GT, &[y.like(0.0)]))]));
     /// `1 / x`.
@@ -160,44 +160,44 @@ table! { $
         gradient(|_, y, g| each([-(g * y * y)]));
     /// The square root.
     ///
-    /// NaN of negative numbers; -0 of -0.
+    /// NaN for negative numbers; -0 for -0.
     float SQRT sqrt(x in (0.0, 1e6)) = x.sqrt(); |x| x[0].sqrt(), ulps(3.0),
         gradient(|_, y, g| each([g * 0.5 / y]));
     /// `1 / sqrt(x)`.
     ///
-    /// NaN of negative numbers; infinite of zero.
+    /// NaN for negative numbers; infinite for zero.
     float RSQRT rsqrt(x in (1e-6, 1e6)) = x.rsqrt(); |x| 1.0 / x[0].sqrt(), ulps(2.0),
         gradient(|_, y, g| each([g * -0.5 * y * y * y]));
-    /// The largest integer that is not above `x`.
+    /// Rounds down to an integer.
     float FLOOR floor(x in ANY) = x.floor(); |x| x[0].floor(), cheap, zero_gradient;
-    /// The smallest integer that is not below `x`.
+    /// Rounds up to an integer.
     float CEIL ceil(x in ANY) = x.ceil(); |x| x[0].ceil(), cheap, zero_gradient;
-    /// The integer nearest to `x`, the even one of two.
+    /// Rounds to the nearest integer, ties to even.
     float ROUND round(x in ANY) = x.round(); |x| x[0].round_ties_even(), cheap, zero_gradient;
     /// `e^x`.
     ///
-    /// What would be subnormal is 0.
+    /// Subnormal results are flushed to 0.
     float EXP exp(x in (-87.0, 88.0)) = math::exp(x); |x| x[0].exp(), ulps(2.0),
         gradient(|_, y, g| each([g * y]));
-    /// `2^x`; exact where `x` is an integer.
+    /// `2^x`; exact if `x` is an integer.
     ///
-    /// What would be subnormal is 0.
+    /// Subnormal results are flushed to 0.
     float EXP2 exp2(x in (-126.0, 127.0)) = math::exp2(x); |x| x[0].exp2(), ulps(2.0),
         gradient(|_, y, g| each([g * y * std::f64::consts::LN_2]));
     /// The natural logarithm.
     ///
-    /// NaN of negative numbers; minus infinity of zero.
+    /// NaN for negative numbers; minus infinity for zero.
     #[doc(alias = "ln")]
     float LOG log(x in (0.0, 1e4)) = math::log(x); |x| x[0].ln(), ulps(2.0),
         gradient(|x, _, g| each([g / x[0]]));
-    /// The logarithm to base 2; an integer of a power of two.
+    /// The base-2 logarithm; exact for powers of two.
     ///
-    /// NaN of negative numbers; minus infinity of zero.
+    /// NaN for negative numbers; minus infinity for zero.
     float LOG2 log2(x in (0.0, 1e4)) = math::log2(x); |x| x[0].log2(), ulps(3.0),
         gradient(|x, _, g| each([g * std::f64::consts::LOG2_E / x[0]]));
     /// `a^b`.
     ///
-    /// As IEEE 754 says: 1 where `b` is 0 or `a` is 1, also with a NaN; NaN where `a` is negative and `b` not an integer.
+    /// As in IEEE 754: 1 if `b` is 0 or `a` is 1, even if the other is NaN; NaN if `a` is negative and `b` is not an integer.
     #[doc(alias = "powf")]
     #[doc(alias = "powi")]
     #[doc(alias = "powc")]
@@ -205,18 +205,18 @@ table! { $
         gradient(gradients::pow);
     /// The sine of `x` radians.
     ///
-    /// Angles beyond 2^20 (1 048 576) count as zero; NaN of infinity. Where the result is near zero, its error is at most 2^-47 of the
-    /// angle.
+    /// Angles above 2^20 (1 048 576) in magnitude are treated as zero; NaN for infinity. Near a zero of the function the error is at most
+    /// 2^-47 times the angle.
     float SIN sin(x in (-1e5, 1e5)) = math::sin(x); |x| x[0].sin(), ulps(2.0), absolute(1e-8),
         gradient(|x, _, g| each([g * x[0].apply(&COS, &[])]));
     /// The cosine of `x` radians.
     ///
-    /// Angles as those of the sine.
+    /// Angles have the same range as for [`SIN`].
     float COS cos(x in (-1e5, 1e5)) = math::cos(x); |x| x[0].cos(), ulps(2.0), absolute(1e-8),
         gradient(|x, _, g| each([-(g * x[0].apply(&SIN, &[]))]));
     /// The tangent of `x` radians.
     ///
-    /// Angles as those of the sine.
+    /// Angles have the same range as for [`SIN`].
     float TAN tan(x in (-1e2, 1e2)) = math::tan(x); |x| x[0].tan(), ulps(8.0), absolute(1e-12),
         gradient(|_, y, g| each([g * (y * y + 1.0)]));
     /// The hyperbolic tangent.
@@ -232,45 +232,45 @@ table! { $
         gradient(|_, y, g| each([g * y * (y.like(1.0) - y)]));
     /// `x / (1 + e^-x)`.
     ///
-    /// Zero of minus infinity.
+    /// 0 for minus infinity.
     #[doc(alias = "swish")]
     float SILU silu(x in (-20.0, 20.0)) = math::silu(x); |x| reference::silu(x[0]), ulps(5.0), absolute(2e-36),
         gradient(gradients::silu);
-    /// GELU in its tanh form, an approximation: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
+    /// GELU, tanh approximation: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
     ///
-    /// Zero of minus infinity.
+    /// 0 for minus infinity.
     #[doc(alias = "gelu_tanh")]
     #[doc(alias = "gelu_pytorch_tanh")]
     float GELU gelu(x in (-10.0, 10.0)) = math::gelu(x); |x| reference::gelu(x[0]), ulps(5.0), absolute(3e-8),
         gradient(gradients::gelu);
-    /// GELU in its exact form, with the error function: `x (1 + erf(x / sqrt 2)) / 2`.
+    /// GELU, exact form: `x (1 + erf(x / sqrt 2)) / 2`.
     ///
-    /// Zero of minus infinity.
+    /// 0 for minus infinity.
     #[doc(alias = "gelu_exact")]
     #[doc(alias = "gelu_none")]
     float GELU_ERF gelu_erf(x in (-10.0, 10.0)) = math::gelu_erf(x); |x| reference::gelu_erf(x[0]), ulps(4.0),
         absolute(2e-7),
         gradient(gradients::gelu_erf);
-    /// Whether `a == b`; false where one is a NaN.
+    /// Whether `a == b`; false if either is NaN.
     compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap, zero_gradient;
-    /// Whether `a != b`; true where one is a NaN.
+    /// Whether `a != b`; true if either is NaN.
     #[doc(alias = "not_equal")]
     compare NE ne(a in FEW, b in FEW) = a.ne(b); |x| f64::from(x[0] != x[1]), cheap, zero_gradient;
-    /// Whether `a < b`; false where one is a NaN.
+    /// Whether `a < b`; false if either is NaN.
     #[doc(alias = "less")]
     compare LT lt(a in FEW, b in FEW) = a.lt(b); |x| f64::from(x[0] < x[1]), cheap, zero_gradient;
-    /// Whether `a <= b`; false where one is a NaN.
+    /// Whether `a <= b`; false if either is NaN.
     #[doc(alias = "less_equal")]
     compare LE le(a in FEW, b in FEW) = a.le(b); |x| f64::from(x[0] <= x[1]), cheap, zero_gradient;
-    /// Whether `a > b`; false where one is a NaN.
+    /// Whether `a > b`; false if either is NaN.
     #[doc(alias = "greater")]
     compare GT gt(a in FEW, b in FEW) = a.gt(b); |x| f64::from(x[0] > x[1]), cheap, zero_gradient;
-    /// Whether `a >= b`; false where one is a NaN.
+    /// Whether `a >= b`; false if either is NaN.
     #[doc(alias = "greater_equal")]
     compare GE ge(a in FEW, b in FEW) = a.ge(b); |x| f64::from(x[0] >= x[1]), cheap, zero_gradient;
-    /// `a` where the condition is not 0, else `b`.
+    /// `a` where the condition is nonzero, else `b`.
     ///
-    /// A NaN that is not chosen has no effect.
+    /// NaN in the operand that is not selected has no effect.
     #[doc(alias = "where_cond")]
     select WHERE where_(condition in (0.0, 1.5), a in ANY, b in ANY) = T::select(condition, a, b);
         |x| if x[0] != 0.0 { x[1] } else { x[2] }, cheap,
@@ -279,44 +279,44 @@ table! { $
     #[doc(alias = "not")]
     integer LOGICAL_NOT logical_not(x in FEW) = T::select(x.eq(T::small(0)), T::small(1), T::small(0));
         |x| f64::from(x[0] == 0.0), cheap, logical, zero_gradient;
-    /// The bits that both have.
+    /// Bitwise AND.
     integer BIT_AND bit_and(a in WORD, b in WORD) = a & b;
         |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap, logical, zero_gradient;
-    /// The bits that one or both have.
+    /// Bitwise OR.
     integer BIT_OR bit_or(a in WORD, b in WORD) = a | b;
         |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap, logical, zero_gradient;
-    /// The bits that only one has.
+    /// Bitwise XOR.
     integer BIT_XOR bit_xor(a in WORD, b in WORD) = a ^ b;
         |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap, logical, zero_gradient;
-    /// The bits that it does not have.
+    /// Bitwise NOT.
     integer BIT_NOT bit_not(x in WORD) = !x; |x| f64::from(!reference::bits(x[0])), cheap, zero_gradient;
-    /// `x` moved by `amount` bits to the left.
+    /// `x` shifted left by `amount` bits.
     ///
-    /// Only the lowest five bits of the amount count.
+    /// Only the lowest five bits of the amount are used.
     bits SHIFT_LEFT shift_left(x in WORD, amount in (0.0, 40.0)) = x << amount;
         |x| f64::from(reference::bits(x[0]) << (reference::bits(x[1]) % 32)), cheap, zero_gradient;
-    /// `x` moved by `amount` bits to the right.
+    /// `x` shifted right by `amount` bits (logical shift).
     ///
-    /// Only the lowest five bits of the amount count.
+    /// Only the lowest five bits of the amount are used.
     bits SHIFT_RIGHT shift_right(x in WORD, amount in (0.0, 40.0)) = x >> amount;
         |x| f64::from(reference::bits(x[0]) >> (reference::bits(x[1]) % 32)), cheap, zero_gradient;
-    /// Bits that look random, of a counter and a key.
+    /// Pseudorandom bits from a counter and a key.
     ///
-    /// The first word of Threefry-2x32 with 13 rounds, the fewest that pass all tests of BigCrush: different counters and different keys
-    /// give numbers that no such test tells from independent ones. Not for secrets.
+    /// The first word of Threefry-2x32 with 13 rounds, the fewest that pass all tests of BigCrush. Its
+    /// tests cannot tell the outputs of different counters and keys from independent numbers. Not cryptographically secure.
     bits RANDOM_BITS random_bits(counter in WORD, key in WORD) =
         random::threefry([counter, T::lit(0)], [key, T::lit(0)])[0];
         |x| f64::from(reference::random_bits(reference::bits(x[0]), reference::bits(x[1]))), zero_gradient;
-    /// A multiple of 2^-24 from 0 to below 1, of random bits.
+    /// A uniform number in [0, 1), a multiple of 2^-24, from random bits.
     bits_to_float UNIFORM uniform(bits in WORD) = random::uniform::<T>(bits); |x| reference::uniform(x[0]), cheap, zero_gradient;
-    /// A normally distributed number of mean 0 and deviation 1, of random bits twice.
+    /// A number of the standard normal distribution, from two words of random bits.
     ///
     /// Finite for all bits, and at most 5.8 in magnitude.
     bits_to_float NORMAL normal(radius in WORD, direction in WORD) = random::normal::<T>(radius, direction);
         |x| reference::normal(x[0], x[1]), ulps(8.0), absolute(2e-6), zero_gradient;
 }
 
-/// The op with this name.
+/// Returns the op with this name.
 pub fn by_name(name: &str) -> Option<&'static ElementOp> {
     all().iter().copied().find(|op| op.name == name)
 }

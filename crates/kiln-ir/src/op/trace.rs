@@ -168,7 +168,7 @@ pub(super) fn record<C: Code<N>, const N: usize>() -> Trace {
         Some(Class::Float) => Type::F32,
         Some(Class::Int) => Type::I32,
         Some(Class::Uint) | None => Type::U32,
-        Some(Class::Wide) => unreachable!("ops on 64 bits are loops of the CPU only"),
+        Some(Class::Wide) => unreachable!("64-bit ops run only on the CPU"),
     });
     let mut index = 0;
     let values = args.map(|ty| {

@@ -188,7 +188,7 @@ impl fmt::Display for Explain<'_> {
         let s = if count == 1 { "" } else { "s" };
         writeln!(f, "{count} kernel{s}; {moved} moved, {} without fusion", Bytes(plan.unfused_bytes))?;
         let (peak, unshared) = (Bytes(plan.peak_bytes()), Bytes(plan.unshared_bytes()));
-        write!(f, "{peak} allocated at most, {unshared} if no results shared memory")
+        write!(f, "{peak} allocated at peak, {unshared} without memory sharing")
     }
 }
 

@@ -69,7 +69,7 @@ impl Splitter {
         let TensorType { shape, dtype } = self.graph.nodes[node.inputs[0]].ty.clone();
         let wide = dtype.computed();
         let elements = shape.elem_count() / node.ty.shape.elem_count();
-        self.notes.push(format!("`{}` of {elements} elements is split: its {parts} parts come first", op.name()));
+        self.notes.push(format!("`{}` of {elements} elements is split into {parts} partial reductions", op.name()));
         // Split the axis in two: parts, and elements per part.
         let mut lengths = shape.to_vec();
         lengths[axis] /= parts;

@@ -130,14 +130,14 @@ impl Builder<'_> {
             StoreReason::OperandOf(_) => return None,
             StoreReason::Copied { kernel, operand } => {
                 let kernel = self.graph.nodes[kernel].op.name();
-                return Some(format!("`{kernel}` operand {operand} is copied: the kernel does not take its layout"));
+                return Some(format!("`{kernel}` operand {operand} is copied: the kernel does not accept its layout"));
             }
-            StoreReason::SecondCore => "the kernel that uses it reduces or runs another one".to_owned(),
-            StoreReason::Reordered => "what is behind it takes its elements in another order or number".to_owned(),
-            StoreReason::NoEpilogue => "its kernel fuses no epilogue".to_owned(),
-            StoreReason::Reshape => "strides cannot say its reshape".to_owned(),
-            StoreReason::Broadcast => "a broadcast would compute it again for each copy".to_owned(),
-            StoreReason::Iota => "a view takes its elements in another order or number".to_owned(),
+            StoreReason::SecondCore => "the kernel that uses it has another core op".to_owned(),
+            StoreReason::Reordered => "its epilogue reads its elements in another order or number".to_owned(),
+            StoreReason::NoEpilogue => "its kernel does not support an epilogue".to_owned(),
+            StoreReason::Reshape => "strides cannot express its reshape".to_owned(),
+            StoreReason::Broadcast => "a broadcast would recompute it for each copy".to_owned(),
+            StoreReason::Iota => "a view reads its elements in another order or number".to_owned(),
             StoreReason::Operands => format!("the kernel would read more than {} operands", self.target.max_operands),
             StoreReason::Instructions => {
                 format!("the kernel would have more than {} instructions", self.target.max_instructions)

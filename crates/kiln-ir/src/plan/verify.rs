@@ -47,7 +47,7 @@ fn verify_node(node: &OpNode, inputs: &[&TensorType]) -> Result<()> {
         Op::Element(op) => {
             check!(inputs.iter().all(|input| input.shape == ty.shape), "`{}` expected shapes {}", op.name, ty.shape);
             let dtypes: Vec<DType> = inputs.iter().map(|input| input.dtype).collect();
-            check!(has_dtypes(op, &dtypes, ty.dtype), "`{}` takes no {dtypes:?} to give {}", op.name, ty.dtype);
+            check!(has_dtypes(op, &dtypes, ty.dtype), "`{}` does not map {dtypes:?} to {}", op.name, ty.dtype);
         }
         Op::Cast => check!(inputs[0].shape == ty.shape, "cast expected shape {}", ty.shape),
         Op::View(view) => {
@@ -105,7 +105,7 @@ fn verify_reduce(op: Reduce, axes: &[usize], input: &TensorType, ty: &TensorType
         Reduce::Mean => ty.dtype.is_float() && input.dtype.is_float(),
         Reduce::ArgMax | Reduce::ArgMin => ty.dtype == DType::U32,
     };
-    check!(dtype_fits, "{op:?} of {} does not give {}", input.dtype, ty.dtype);
+    check!(dtype_fits, "{op:?} of {} does not produce {}", input.dtype, ty.dtype);
     let takes_nothing = matches!(op, Reduce::Sum | Reduce::Mean);
     check!(takes_nothing || reduced > 0 || ty.shape.elem_count() == 0, "{op:?} expected elements, found none");
     Ok(())
@@ -127,7 +127,7 @@ impl Plan {
                 let Source::Value(value) = *read else { continue };
                 check!(is_written[value], "step {index} reads value {value}, which no step before it writes");
                 if let (Place::Slot(slot), true) = (self.values[value].place, self.values[value].ty.bytes() > 0) {
-                    check!(holds[slot] == Some(value), "step {index} reads value {value}, whose slot was taken");
+                    check!(holds[slot] == Some(value), "step {index} reads value {value}, whose slot was overwritten");
                 }
             }
             check!(!is_written[step.writes], "step {index} writes value {} again", step.writes);
@@ -146,7 +146,7 @@ impl Plan {
                 holds[slot] = Some(step.writes);
             }
         }
-        check!(self.outputs.len() == graph.outputs.len(), "expected an output for each of the graph's");
+        check!(self.outputs.len() == graph.outputs.len(), "expected an output for each output of the graph");
         for (output, &node) in self.outputs.iter().zip(&graph.outputs) {
             let ty = &graph.nodes[node].ty;
             let operand = Operand { dtype: ty.dtype, layout: output.layout.clone() };
@@ -193,13 +193,16 @@ impl Plan {
             }
             Core::Op { op, operands } => {
                 let class = op.infer(&operands.iter().map(Operand::ty).collect::<Vec<_>>())?.dtype.class();
-                check!(kernel.body.space == output.shape, "behind a kernel the space is the output's shape");
-                check!(op.fuses_epilogue() || kernel.body.program.instructions.len() == 1, "nothing fuses behind it");
+                check!(kernel.body.space == output.shape, "expected the output's shape as the space of the epilogue");
+                check!(
+                    op.fuses_epilogue() || kernel.body.program.instructions.len() == 1,
+                    "expected no epilogue, found one"
+                );
                 Some(class)
             }
         };
         let class = verify_body(&kernel.body, core)?;
-        check!(class == output.dtype.class(), "the program gives {class:?}, stored as {}", output.dtype);
+        check!(class == output.dtype.class(), "the program produces {class:?}, stored as {}", output.dtype);
         let elements = kernel.body.space.elem_count();
         check!(elements == output.shape.elem_count(), "the space has {elements} elements, the output {}", output.shape);
         Ok(())
@@ -231,13 +234,13 @@ fn instruction_class(instruction: &Instruction, body: &Body, core: Option<Class>
             check!(operand < body.operands.len(), "expected an operand below {}", body.operands.len());
         }
         Instruction::Scalar { .. } | Instruction::Iota => {}
-        &Instruction::Core { class } => check!(core == Some(class), "the core gives {core:?}"),
+        &Instruction::Core { class } => check!(core == Some(class), "the core produces {core:?}"),
         Instruction::Cast { arg, from, .. } => {
             check!(before.get(*arg) == Some(from), "expected an earlier value of this class");
         }
         Instruction::Op { op, class, args } => {
             check!(args.iter().all(|&arg| arg < before.len()), "expected earlier values");
-            check!(op.takes(*class), "`{}` does not take {class:?}", op.name);
+            check!(op.takes(*class), "`{}` does not support {class:?}", op.name);
             let given: Vec<Class> = args.iter().map(|&arg| before[arg]).collect();
             let expected = match op.signature {
                 Signature::Same { arity } => vec![*class; arity],

@@ -83,7 +83,7 @@ pub(super) struct Conversions(BTreeSet<(usize, bool)>);
 
 impl Conversions {
     fn call(&mut self, helper: &str, four: bool, arg: &str) -> String {
-        let text = HELPERS.iter().find(|text| name_of(text) == helper).expect("callers name a helper of the table");
+        let text = HELPERS.iter().find(|text| name_of(text) == helper).expect("every helper is in the table");
         // The source contains the name of the function itself and of those it calls.
         let is_needed = |place: &usize| text.contains(&format!("{}{{4}}(", name_of(HELPERS[*place])));
         self.0.extend((0..HELPERS.len()).filter(is_needed).map(|place| (place, four)));
@@ -135,7 +135,7 @@ impl Conversions {
                 signed_byte(&bits, four)
             }
             (Class::Wide, _) | (_, DType::I64 | DType::F64) => {
-                unreachable!("64-bit elements are converted by kernels of their own")
+                unreachable!("64-bit elements are converted by separate kernels")
             }
         }
     }

@@ -67,8 +67,7 @@ pub(super) fn render(
     let reduced: usize = input.space[kept..].iter().product();
     // Counters are incremented once past the end.
     if reduced > (u32::MAX - 1024) as usize {
-        let message =
-            format!("a reduction expected at most {} elements for each result, found {reduced}", u32::MAX - 1024);
+        let message = format!("a reduction expected at most {} elements per result, found {reduced}", u32::MAX - 1024);
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     let frame = Frame::split(input, "core", kept);

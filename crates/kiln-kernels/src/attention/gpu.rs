@@ -54,9 +54,8 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
     let form = Form { tiles, are_whole: values[3].is_multiple_of(4), is_unrolled: false };
     let form = Form { is_unrolled: steps(form) > most, ..form };
     if steps(form) > most {
-        let message = format!(
-            "attention on a GPU expected fewer keys or shorter ones, found queries {queries} and values {values}"
-        );
+        let message =
+            format!("attention on a GPU expected fewer or shorter keys, found queries {queries} and values {values}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let mut builder = call.builder();

@@ -14,7 +14,7 @@ pub(super) fn gather(op: &Gather, call: &HostCall<'_>) -> Result<()> {
 }
 
 fn gather_elements<T: Pod + Send + Sync>(op: &Gather, call: &HostCall<'_>) -> Result<()> {
-    let [x, index] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let [x, index] = call.operands else { unreachable!("shape inference checked the number of operands") };
     let (from, to) = (elements::<T>(x), Target::<T>::of(call.output));
     let indices = Indices::new(index, x.layout.shape()[op.axis]);
     // The index determines the position along the axis, so the iterator has stride 0 there.
@@ -46,7 +46,7 @@ pub(super) fn index_select(op: &IndexSelect, call: &HostCall<'_>) -> Result<()> 
 }
 
 fn select_runs<T: Pod + Send + Sync>(op: &IndexSelect, call: &HostCall<'_>) -> Result<()> {
-    let [x, index] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let [x, index] = call.operands else { unreachable!("shape inference checked the number of operands") };
     let (from, to) = (elements::<T>(x), Target::<T>::of(call.output));
     let (layout, axis) = (x.layout, op.axis);
     let indices = Indices::new(index, layout.shape()[axis]);

@@ -21,7 +21,7 @@ pub(super) fn index_select(op: &IndexSelect, call: &WgslCall<'_>) -> Result<Wgsl
 }
 
 fn render(call: &WgslCall<'_>, axis: usize, index: &Layout) -> WgslKernel {
-    let [x, indices] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let [x, indices] = call.operands else { unreachable!("shape inference checked the number of operands") };
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_slice(x.layout.strides());
     let along = std::mem::take(&mut strides[axis]);
     let starts = [x.layout.offset() as isize, index.offset() as isize];

@@ -54,7 +54,7 @@ impl<'a> Matrix<'a> {
 
     /// Returns the submatrix that starts at a row and a column and has this many rows and columns.
     pub(crate) fn part(self, row: usize, rows: usize, column: usize, columns: usize) -> Self {
-        debug_assert!(row + rows <= self.rows && column + columns <= self.columns, "a part is inside of its matrix");
+        debug_assert!(row + rows <= self.rows && column + columns <= self.columns, "the part is within the matrix");
         let offset = row as isize * self.row + column as isize * self.column;
         Self { first: self.first.wrapping_offset(offset * self.dtype.bytes() as isize), rows, columns, ..self }
     }

@@ -109,10 +109,7 @@ pub(crate) fn exp2<V: Vector>(x: V) -> V {
     let shifted = x.add(V::splat(SHIFT));
     let r = x.sub(shifted.sub(V::splat(SHIFT)));
     // Minimax polynomial on [-0.5, 0.5], with a relative error of 9e-8. Its coefficients are close to those of the Taylor series.
-    #[expect(
-        clippy::approx_constant,
-        reason = "not the natural logarithm of two, but the factor that gives the smallest error"
-    )]
+    #[expect(clippy::approx_constant, reason = "a coefficient chosen for the smallest error, not ln 2")]
     const FACTORS: [f32; 5] = [9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147, 1.0];
     let mut p = V::splat(1.326_472_7e-3);
     for factor in FACTORS {
@@ -275,7 +272,7 @@ mod x86 {
     }
 
     // SAFETY, for all of them: an `Avx2` exists only within `run`, whose caller knows that the processor has the instructions.
-    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
+    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above covers all blocks")]
     impl Vector for Avx2 {
         type U32 = avx2::U32x8;
         type U16 = avx2::U16x16;

@@ -65,7 +65,7 @@ pub(super) fn pool(op: &Pool, call: &HostCall<'_>) -> Result<()> {
         (_, DType::U32) => max::<u32>(op, call),
         (_, DType::U8 | DType::Bool) => max::<u8>(op, call),
         (_, DType::I8) => max::<i8>(op, call),
-        (_, DType::I64 | DType::F64) => unreachable!("kernels that compute in 32 bits are not given 64"),
+        (_, DType::I64 | DType::F64) => unreachable!("kernels that compute in 32 bits get no 64-bit operands"),
     }
 }
 

@@ -159,7 +159,7 @@ fn shapes_that_do_not_fit_are_named() {
             ErrorKind::ShapeMismatch,
             "max_pool expected (batch, channels, height, width), found f32 (3, 5, 4)",
         ),
-        (max, &[1, 1, 1, 4], DType::F32, ErrorKind::ShapeMismatch, "not smaller"),
+        (max, &[1, 1, 1, 4], DType::F32, ErrorKind::ShapeMismatch, "at least its size"),
         (pool(PoolOp::Max, [1, 1]), &[1, 1, 0, 4], DType::F32, ErrorKind::ShapeMismatch, "at least one row"),
         (pool(PoolOp::Sum, [1, 1]), &[1, 1, 4, 0], DType::F32, ErrorKind::ShapeMismatch, "at least one row"),
         (pool(PoolOp::Max, [2, 0]), &[1, 1, 4, 4], DType::F32, ErrorKind::InvalidArgument, "half of the window"),

@@ -19,7 +19,7 @@ pub(super) fn run(op: &Scatter, call: &HostCall<'_>) -> Result<()> {
         DType::I8 | DType::U8 | DType::Bool => in_place(op, call, |sum: &mut u8, term| *sum = sum.wrapping_add(term)),
         DType::F16 => add_as_f32::<f16>(op, call, f16::to_f32, f16::from_f32),
         DType::BF16 => add_as_f32::<bf16>(op, call, bf16::to_f32, bf16::from_f32),
-        DType::I64 | DType::F64 => unreachable!("kernels that compute in 32 bits are not given 64"),
+        DType::I64 | DType::F64 => unreachable!("kernels that compute in 32 bits get no 64-bit operands"),
     }
 }
 
@@ -65,7 +65,7 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
     to: &Target<'_, U>,
     write: impl Fn(&mut U, T) + Sync,
 ) -> Result<()> {
-    let [x, index, source] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let [x, index, source] = call.operands else { unreachable!("shape inference checked the number of operands") };
     let (from, shape) = (elements::<T>(source), index.layout.shape());
     let indices = Indices::new(index, x.layout.shape()[op.axis]);
     let (numbers, strides) = (shape.strides(), x.layout.shape().strides());

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 const MAX_COPIES: u32 = 64;
 
 pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
-    let [x, index, source] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let [x, index, source] = call.operands else { unreachable!("shape inference checked the number of operands") };
     let shape = x.layout.shape();
     let mut builder = call.builder();
     let mut text = offsets(&mut builder, "at", &StridedIter::over(&x.layout));

@@ -59,7 +59,7 @@ impl KernelOp for Scatter {
         }
         if source.shape != index.shape {
             let message = format!(
-                "{} expected a source of the indices' shape {}, found {}",
+                "{} expected a source with the shape of the indices, {}, found {}",
                 self.name(),
                 index.shape,
                 text(source)

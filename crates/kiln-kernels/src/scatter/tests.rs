@@ -105,12 +105,12 @@ fn what_does_not_fit_is_refused() {
     let index = ty(&[2, 5], DType::U32);
     assert_eq!(
         infer(index.clone(), ty(&[2, 4], DType::F16)),
-        "scatter expected a source of the indices' shape (2, 5), found f16 (2, 4)"
+        "scatter expected a source with the shape of the indices, (2, 5), found f16 (2, 4)"
     );
     assert_eq!(infer(index.clone(), ty(&[2, 5], DType::F32)), "scatter expected a source of f16, found f32 (2, 5)");
     assert_eq!(
         infer(ty(&[3, 5], DType::I32), ty(&[3, 5], DType::F16)),
-        "scatter along axis 1 expected indices of the rank of f16 (2, 3) and nowhere else longer, found i32 (3, 5)"
+        "scatter along axis 1 expected indices of the rank of f16 (2, 3), no longer along other axes, found i32 (3, 5)"
     );
     let add = Scatter { axis: 2, add: true };
     let types = [ty(&[2, 3], DType::F16), index, ty(&[2, 5], DType::F16)];

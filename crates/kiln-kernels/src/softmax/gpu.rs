@@ -12,7 +12,7 @@ pub(super) fn wgsl(op: &Softmax, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let mut builder = call.builder();
     let mut text = offsets(&mut builder, "at", &rows);
     for (function, name) in [(&op::EXP, "op_exp"), (&op::LOG, "op_log")] {
-        let missing = || Error::new(ErrorKind::Internal, format!("`{}` expected to take floats", function.name));
+        let missing = || Error::new(ErrorKind::Internal, format!("`{}` expected to support floats", function.name));
         text += &function.wgsl(Class::Float, name, false).ok_or_else(missing)?;
     }
     text += &format!("const LOG = {};\n", op.log);

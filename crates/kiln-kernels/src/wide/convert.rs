@@ -39,10 +39,10 @@ impl KernelOp for WideConvert {
             Err(unsupported(format!("{} expected {wants}, found {} to {}", self.name(), text(x), self.to)))
         };
         if !x.dtype.is_wide() && !self.to.is_wide() {
-            return refuse("to convert to or from i64 or f64");
+            return refuse("a conversion to or from i64 or f64");
         }
         if self.is_index && (x.dtype, self.to) != (DType::I64, DType::U32) {
-            return refuse("indices of i64 to u32");
+            return refuse("a conversion of indices from i64 to u32");
         }
         Ok(TensorType { shape: x.shape.clone(), dtype: self.to })
     }

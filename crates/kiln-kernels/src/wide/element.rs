@@ -45,7 +45,7 @@ impl KernelOp for WideElement {
         let (conditions, numbers) = types.split_at(self.first_wide());
         let dtype = super::wide(name, &numbers[0])?;
         if !self.op.takes_dtype(dtype) {
-            return Err(unsupported(format!("{name} does not exist for {dtype}; convert with to_dtype")));
+            return Err(unsupported(format!("{name} does not support {dtype}; convert with to_dtype")));
         }
         if let Some(other) = numbers.iter().find(|ty| ty.dtype != dtype) {
             return Err(invalid(format!("{name} expected tensors of {dtype}, found {}", text(other))));
@@ -115,7 +115,7 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
             }
             let results = &mut results[..length];
             let is_computed = eval(results, [&gathered[0][..length], &gathered[1][..length], &gathered[2][..length]]);
-            assert!(is_computed, "the shape rule has found that the op takes the dtype");
+            assert!(is_computed, "shape inference checked that the op supports the dtype");
             // SAFETY: the ranges of the tasks are disjoint.
             unsafe {
                 if let Some(words) = &words {

@@ -78,7 +78,7 @@ fn each_row<T: bytemuck::Pod + Sync, U: bytemuck::Pod + Send + Sync>(
     reduce: impl Fn(&[T]) -> U + Sync,
 ) -> Result<()> {
     let x = &call.operands[0];
-    let &[rows, length] = &x.layout.shape()[..] else { unreachable!("the shape rule has counted the axes") };
+    let &[rows, length] = &x.layout.shape()[..] else { unreachable!("shape inference checked the rank") };
     let (from, to) = (&elements::<T>(x)[x.layout.offset()..], Target::<U>::of(call.output));
     parallel_for(call.workers, rows, length, |range| {
         for row in range {

@@ -58,7 +58,9 @@ impl Window {
                 );
                 Err(Error::new(ErrorKind::TooLarge, message))
             }
-            _ => Err(mismatch(format!("a window expected an image that is not smaller, found {image:?} for {self:?}"))),
+            _ => {
+                Err(mismatch(format!("a window expected an image of at least its size, found {image:?} for {self:?}")))
+            }
         }
     }
 
@@ -111,7 +113,7 @@ impl Sizes {
                 Ok(Self { batch, channels: length / elements, image, positions, window: *window })
             }
             _ => Err(mismatch(format!(
-                "fold expected rows of {elements} elements of a channel at {} positions, found {rows}",
+                "fold expected rows of {elements} elements per channel at {} positions, found {rows}",
                 positions[0] * positions[1]
             ))),
         }

@@ -79,9 +79,9 @@ fn shapes_that_do_not_fit_are_named() {
     assert_eq!(unfold(SQUARE, &[2, 3, 5, 4]).unwrap().shape[..], [2, 20, 27]);
     for (window, lengths, kind, part) in [
         (SQUARE, &[2, 3, 5][..], ErrorKind::ShapeMismatch, "(batch, channels, height, width)"),
-        (Window { padding: [0, 0], ..SQUARE }, &[1, 1, 2, 9], ErrorKind::ShapeMismatch, "not smaller"),
+        (Window { padding: [0, 0], ..SQUARE }, &[1, 1, 2, 9], ErrorKind::ShapeMismatch, "at least its size"),
         (Window { stride: [1, 0], ..SQUARE }, &[1, 1, 4, 4], ErrorKind::InvalidArgument, "at least 1"),
-        (Window { dilation: [usize::MAX, 1], ..SQUARE }, &[1, 1, 4, 4], ErrorKind::ShapeMismatch, "not smaller"),
+        (Window { dilation: [usize::MAX, 1], ..SQUARE }, &[1, 1, 4, 4], ErrorKind::ShapeMismatch, "at least its size"),
     ] {
         let error = unfold(window, lengths).unwrap_err();
         assert!(error.kind() == kind && error.to_string().contains(part), "{error}");

@@ -203,13 +203,13 @@ fn wrong_graphs_are_found() {
         (&|graph| graph.nodes[1].inputs[0] = 1, "node 1: expected inputs before it"),
         (&|graph| graph.nodes[1].inputs.push(0), "node 1: expected 1 inputs, found 2"),
         (&|graph| graph.nodes[1].ty.shape = Shape::from((3, 2)), "node 1: `exp` expected shapes (3, 2)"),
-        (&|graph| graph.nodes[1].ty.dtype = DType::F16, "node 1: `exp` takes no [F32] to give f16"),
+        (&|graph| graph.nodes[1].ty.dtype = DType::F16, "node 1: `exp` does not map [F32] to f16"),
         (&|graph| graph.nodes[2].ty.shape = Shape::from((2, 4)), "node 2: Slice"),
         (
             &|graph| graph.nodes[3].op = Op::Reduce(Reduce::Sum, [2].as_slice().into()),
             "node 3: Sum expected axes below 2",
         ),
-        (&|graph| graph.nodes[3].ty.dtype = DType::I32, "node 3: Sum of f32 does not give i32"),
+        (&|graph| graph.nodes[3].ty.dtype = DType::I32, "node 3: Sum of f32 does not produce i32"),
         (&|graph| graph.outputs[0] = 4, "expected outputs among the nodes"),
     ];
     for (change, message) in wrong {
@@ -246,7 +246,7 @@ fn wrong_plans_are_found() {
                 let Core::Reduce { input, .. } = &mut plan.steps[0].kernel.core else { panic!("a reduction") };
                 input.operands[0].layout = Layout::strided(Shape::from((4, 8)), &[8, 1], 1);
             },
-            "reaches 0..32, and is read at 1..33",
+            "covers 0..32 but is read at 1..33",
         ),
     ];
     for (change, message) in wrong {
