@@ -1,8 +1,8 @@
-//! `cargo bench -p kiln-cpu`: what threads, parallel copies and huge pages gain on this machine.
+//! `cargo bench -p kiln-cpu`: the gain from threads, parallel copies and huge pages on this machine.
 //!
 //! Arms of a comparison run once in each round, in random order. A time is a median with
 //! its quartiles; a ratio is the median of the ratios within a round. Outputs are checked, and a wrong one stops the
-//! run. Other programs that run meanwhile cost the parallel arms more than the serial ones.
+//! run. Other running programs slow the parallel arms more than the serial ones.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
@@ -21,7 +21,7 @@ fn main() {
     first_touch(rounds / 50 + 2);
 }
 
-/// The cost of a parallel loop on two threads, and what it gains on a kernel of 20 µs.
+/// The cost of a parallel loop on two threads, and its gain for a kernel of 20 µs.
 fn loops(rounds: usize) {
     println!("parallel loops on 2 threads");
     let threads = Threads::new(2).unwrap();
@@ -32,7 +32,7 @@ fn loops(rounds: usize) {
         }
     };
     let empty = || threads.run(2, &|_| {}).unwrap();
-    // Ends when both threads are in it: the time until the other one is there.
+    // Ends when both threads have entered: the time until the second arrives.
     let meet = || {
         let arrived = AtomicUsize::new(0);
         let task = |_| {
@@ -82,7 +82,7 @@ fn copies(rounds: usize) {
     }
 }
 
-/// Mapping, touching and unmapping a block: as the device does it, with huge pages where the system has them, and plain.
+/// Mapping, touching and unmapping a block: as the device does, with huge pages if available, and without.
 fn first_touch(rounds: usize) {
     println!("first touch of every page, with map and unmap");
     let config = PoolConfig { pooling: false, ..PoolConfig::default() };
@@ -106,7 +106,7 @@ fn sample(name: &'static str, rounds: usize, measure: impl FnMut() -> f64) {
     print(&run(rounds, &mut [Arm::new(name, measure)]), "");
 }
 
-/// Prints both arms, and how many times as fast the second one is.
+/// Prints both arms, and the speedup of the second.
 fn compare(
     name: &str,
     rounds: usize,

@@ -1,7 +1,7 @@
-//! `cargo bench -p kiln-cpu --bench native`: plans on the CPU, fused and with a kernel for each op.
+//! `cargo bench -p kiln-cpu --bench native`: plans on the CPU, fused and with one kernel per op.
 //!
 //! Both arms run once in each round, in random order; a time is a median with its quartiles, a ratio the median of the ratios within a
-//! round. Both arms must give nearly the same numbers, and a difference stops the run.
+//! round. The results of both arms must agree closely, or the run stops.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
@@ -50,7 +50,7 @@ fn input(shape: &Shape, dtype: DType) -> OpNode {
     node(Op::Input(Layout::contiguous(shape.clone()).into()), &[], shape, dtype)
 }
 
-/// Ops one after the other; those of two operands take an input each.
+/// A chain of ops; each binary op reads one more input.
 fn chain(shape: &Shape, dtype: DType, ops: &[&'static ElementOp]) -> OpGraph {
     let mut nodes: Vec<OpNode> = (0..3).map(|_| input(shape, dtype)).collect();
     let mut last = 0;

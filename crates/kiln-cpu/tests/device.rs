@@ -19,7 +19,7 @@ fn pattern(len: usize, seed: u32) -> Vec<u8> {
     (0..len as u32).map(|index| ((index ^ seed).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Both ways of the host to memory give the same bytes, and each is the way that was asked for.
+/// Both kinds of host access give the same bytes, and each is the one that was requested.
 #[test]
 fn what_is_written_is_read_in_place_and_staged() {
     for (access, usage) in [(HostAccess::InPlace, Usage::Shared), (HostAccess::Staged, Usage::Storage)] {
@@ -57,7 +57,7 @@ fn odd_slices_are_copied_and_their_neighbours_are_not_touched() {
     }
 }
 
-/// Sizes below, at and above where threads share the work, and around the chunks that they take.
+/// Sizes around the threshold for parallel execution, and around the chunk size.
 #[test]
 fn large_copies_and_fills_reach_every_byte_and_no_other() {
     let device = kiln_cpu::open(CpuOptions::new().threads(4)).unwrap();
@@ -116,7 +116,7 @@ fn copies_in_opposite_directions_do_not_wait_for_each_other() {
             (a.read().unwrap(), b.read().unwrap())
         })
     };
-    // Not a join: that would hang where this test should fail.
+    // Not a join, which would hang if the test should fail.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done.load(Ordering::Acquire) {
         assert!(Instant::now() < deadline, "two copies wait for each other");
@@ -171,7 +171,7 @@ fn numbers_of_concurrent_submissions_are_all_different_and_all_done() {
     assert_eq!(numbers, (1..=4000).collect::<Vec<_>>());
 }
 
-/// What one device holds is no other device's, though both are the same CPU.
+/// Resources of one device are not valid on another, although both are the same CPU.
 #[test]
 fn two_devices_have_separate_pools() {
     let (a, b) = (open(HostAccess::InPlace), open(HostAccess::InPlace));
@@ -209,7 +209,7 @@ fn info_tells_what_open_gives() {
     assert!(!info.name.is_empty());
     assert_eq!(info.fingerprint.len(), 32);
     let simd = SimdLevel::detect();
-    // Whether they run together or one by one.
+    // In SIMD lanes or one at a time.
     assert_eq!(info.limits.subgroup_size, cfg!(feature = "wgsl").then_some((8, 8)));
     assert_eq!(info.features.contains(&Feature::Avx2), matches!(simd, SimdLevel::Avx2 | SimdLevel::Avx512));
     assert_eq!(info.limits.threads, Some(std::thread::available_parallelism().unwrap().get() as u32));
@@ -228,7 +228,7 @@ fn no_thread_is_a_wrong_argument() {
     assert_eq!(b.read().unwrap(), [7; 2 << 20], "one thread does all");
 }
 
-/// A build without the compiler for kernels says what it lacks.
+/// A build without the kernel compiler reports the missing feature.
 #[cfg(not(feature = "wgsl"))]
 #[test]
 fn kernels_need_the_feature_wgsl() {

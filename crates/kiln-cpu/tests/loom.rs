@@ -1,4 +1,4 @@
-//! Model-checked threads: every interleaving of a caller or two with a worker or two.
+//! Model-checked threads: all interleavings of one or two callers with one or two workers.
 //!
 //! Runs with `RUSTFLAGS="--cfg loom" cargo test -p kiln-cpu --release --test loom`, which `cargo xtask test` does.
 #![cfg(loom)]

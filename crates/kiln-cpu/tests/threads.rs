@@ -104,7 +104,7 @@ fn a_loop_inside_of_a_part_runs_in_order_on_the_thread_of_the_part() {
         threads.run(8, &outer).unwrap();
     }
     assert_eq!(calls.into_inner(), 100 * 8 * 10);
-    // The mark of a part is gone: the next loop uses the other threads again.
+    // The thread is no longer marked as inside a part, so the next loop is parallel again.
     meet(&threads);
 }
 
@@ -191,7 +191,7 @@ fn no_thread_is_a_wrong_argument() {
     assert_eq!(Threads::new(0).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
-/// A worker that slept is woken on another core than its caller's, and nowhere that the caller may not run.
+/// A parked worker is woken on a different core from the caller's, among the cores that the caller may use.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_is_woken_off_the_core_of_its_caller() {

@@ -1,16 +1,16 @@
-//! Every builtin function of WGSL on floats, beside a reference in `f64`, in single and half precision, in vectors of invocations
-//! and one by one. The bounds are at most those of WGSL ("accuracy of concrete floating point expressions"), mostly far below.
+//! Every WGSL builtin on floats, compared with a reference in `f64`, in single and half precision, with invocations in SIMD lanes
+//! and one at a time. The bounds are at most those of WGSL ("accuracy of concrete floating point expressions"), mostly far below.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use half::f16;
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::{Device, KernelOptions, KernelSource};
 
-/// Numbers that a function is asked for; whole registers, and a rest.
+/// Samples per function: whole vectors and a tail.
 const SAMPLES: usize = 4096 + 3;
 
-/// A call with `x`, `y` and `z`, where they are taken from, what it should give, and how far from that it may be: in units of the
-/// last place of the exact result, or in absolute terms for singles, whichever is more.
+/// A call with `x`, `y` and `z`, their intervals, the reference, and the error bound: in ULP of the
+/// exact result, or absolute for `f32`, whichever is larger.
 struct Row {
     call: &'static str,
     from: [(f64, f64); 3],
@@ -26,7 +26,7 @@ const ANGLE: (f64, f64) = (-std::f64::consts::PI, std::f64::consts::PI);
 const NONE: (f64, f64) = (0.0, 0.0);
 /// The exact result, rounded.
 const ROUNDED: f64 = 0.500_001;
-/// The exact result, rounded to single and then to half.
+/// The exact result, rounded to `f32` and then to `f16`.
 const NEAREST: f64 = 0.51;
 
 const fn row1(call: &'static str, x: (f64, f64), reference: fn(f64, f64, f64) -> f64, ulps: f64) -> Row {
@@ -128,9 +128,9 @@ const ROWS: &[Row] = &[
     row("determinant(mat2x2(x, y, y, z))", [FEW, FEW, FEW], |x, y, z| x * z - y * y, 2.0).absolute(6e-6),
 ];
 
-/// Functions that are of singles alone.
+/// Functions of `f32` only.
 const ROWS_F32: &[Row] = &[
-    // Numbers that halves do not have.
+    // Numbers outside the range of `f16`.
     row1("exp(x)", (-80.0, 80.0), |x, _, _| x.exp(), 3.0),
     row1("exp2(x)", (-120.0, 120.0), |x, _, _| x.exp2(), 3.0),
     row1("log(x)", (1.0, 3e38), |x, _, _| x.ln(), 3.0),
@@ -159,7 +159,7 @@ impl Precision {
         }
     }
 
-    /// Bits behind the point, and the exponent of the least normal number.
+    /// Bits of the mantissa, and the exponent of the smallest normal number.
     fn format(self) -> (i32, i32) {
         match self {
             Self::Single => (23, -126),
@@ -167,7 +167,7 @@ impl Precision {
         }
     }
 
-    /// The distance of numbers as large as this one.
+    /// Returns the ULP at this number.
     fn ulp(self, x: f64) -> f64 {
         let (bits, least) = self.format();
         let exponent = if x == 0.0 { least } else { (x.abs().log2().floor() as i32).max(least) };
@@ -191,7 +191,7 @@ impl Precision {
     }
 }
 
-/// Numbers of an interval that are far apart, its ends and its middle, in the precision.
+/// Samples of an interval in the given precision, including its ends and its middle.
 fn samples((low, high): (f64, f64), salt: u64, precision: Precision) -> Vec<f64> {
     let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678;
     let mut random = || {
@@ -200,7 +200,7 @@ fn samples((low, high): (f64, f64), salt: u64, precision: Precision) -> Vec<f64>
     };
     let mut numbers = vec![low, high, low / 2.0 + high / 2.0];
     numbers.extend((numbers.len()..SAMPLES).map(|_| low + (high - low) * random()));
-    // What is rounded out of the interval goes back in.
+    // Rounding must not leave the interval.
     let inside = |x: f64| {
         let rounded = precision.round(x);
         if rounded < low || rounded > high { precision.round(x + (low / 2.0 + high / 2.0 - x) * 0.01) } else { rounded }
@@ -208,7 +208,7 @@ fn samples((low, high): (f64, f64), salt: u64, precision: Precision) -> Vec<f64>
     numbers.into_iter().map(inside).collect()
 }
 
-/// What a call gives for the numbers.
+/// Returns the results of a call for these arguments.
 fn run(device: &Device, row: &Row, arguments: &[Vec<f64>; 3], precision: Precision) -> Vec<f64> {
     let (enable, ty) = match precision {
         Precision::Single => ("", "f32"),
@@ -231,7 +231,7 @@ fn run(device: &Device, row: &Row, arguments: &[Vec<f64>; 3], precision: Precisi
     let options = KernelOptions { fast_math: false, ..KernelOptions::default() };
     let kernel = device.kernel(KernelSource::wgsl(text).options(options)).unwrap();
     let [a, b, c] = arguments.each_ref().map(|numbers| {
-        // Buffers have whole words.
+        // Buffers are whole words.
         let mut bytes = precision.bytes(numbers);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         let buffer = device.buffer(bytes.len() as u64).unwrap();
@@ -250,7 +250,7 @@ fn run(device: &Device, row: &Row, arguments: &[Vec<f64>; 3], precision: Precisi
     numbers
 }
 
-/// What is wrong with a row; nothing where all is well.
+/// Returns the worst error of a row that exceeds its bound, if any.
 fn check(device: &Device, row: &Row, precision: Precision) -> Option<String> {
     let arguments: [Vec<f64>; 3] = std::array::from_fn(|place| samples(row.from[place], place as u64 + 1, precision));
     let found = run(device, row, &arguments, precision);
@@ -259,9 +259,9 @@ fn check(device: &Device, row: &Row, precision: Precision) -> Option<String> {
     for (place, found) in found.into_iter().enumerate() {
         let [x, y, z] = arguments.each_ref().map(|numbers| numbers[place]);
         let expected = (row.reference)(x, y, z);
-        // Absolute bounds are said for singles; halves have so many bits less.
+        // Absolute bounds are stated for `f32`; scaled for the shorter mantissa of `f16`.
         let absolute = row.absolute * 2f64.powi(23 - bits);
-        // A result that is subnormal may be zero.
+        // Subnormal results may be flushed to zero.
         let allowed = (row.ulps * precision.ulp(expected)).max(absolute).max(2f64.powi(least));
         let excess = (found - expected).abs() / allowed;
         if excess > worst.0 || found.is_nan() {

@@ -1,4 +1,4 @@
-//! Kernels in WGSL on the CPU device, against loops in Rust.
+//! WGSL kernels on the CPU device, compared with loops in Rust.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
@@ -10,7 +10,7 @@ use kiln_ir::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-/// Eight invocations together, and one after the other.
+/// Invocations in SIMD lanes, and one at a time.
 fn devices() -> [Device; 2] {
     let options = || CpuOptions::new().threads(2);
     [options(), options().simd(SimdLevel::Scalar)].map(|options| kiln_cpu::open(options).unwrap())
@@ -45,7 +45,7 @@ fn saxpy_of_lengths_that_fill_no_vector() {
     }
 }
 
-/// What subgroups do, in a work-group whose last one is not whole, behind returns, branches and loops.
+/// Subgroup operations, in a workgroup whose last subgroup is partial, after returns, branches and loops.
 const SUBGROUPS: &str = "
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
@@ -87,7 +87,7 @@ fn subgroups_are_of_eight_however_they_run() {
         kernel.launch().bind("x", &x).bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
         let found: Vec<u32> = y.read().unwrap();
         let found: Vec<[u32; 4]> = found.chunks(4).map(|row| row.try_into().unwrap()).collect();
-        // What a shuffle takes from who does not take part is anything, so it is compared where all of them do.
+        // A shuffle from an inactive lane is unspecified, so it is compared only if all lanes are active.
         let sums: Vec<u32> = found[8..16].iter().map(|row| row[2]).collect();
         let sum_of_whole: u32 = (8..16).map(|lane| (lane * 37 + 11) % 97).sum();
         assert_eq!(sums, [sum_of_whole; 8]);
@@ -96,7 +96,7 @@ fn subgroups_are_of_eight_however_they_run() {
     }
 }
 
-/// Each subgroup goes its own way: a loop that ends at another time, ways out of it, a switch, a function that returns before others.
+/// Subgroups diverge: loops with different trip counts and exits, a switch, a function that returns early.
 const SUBGROUPS_APART: &str = "
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 fn until(id: u32, l: u32) -> u32 {
@@ -129,7 +129,7 @@ fn subgroups_go_their_own_ways() {
     let expected: Vec<u32> = (0..24u32)
         .map(|l| {
             let id = l / 8;
-            // Each round adds its number eight times, and one for each odd place.
+            // Each iteration adds its number eight times, and one for each odd index.
             let until: u32 = (0..=id + 2).filter(|i| *i != 1).map(|i| 8 * i + 4).sum::<u32>() * 2;
             let case = match id {
                 0 => 8,
@@ -287,7 +287,7 @@ fn invocations_go_different_ways() {
     }
 }
 
-/// Who returns inside of a branch leaves those alone who take the other one.
+/// Invocations that return within a branch do not affect those that take the other one.
 const PARTS: &str = "
 struct Pair { first: i32, second: vec2<i32> }
 @group(0) @binding(0) var<storage, read_write> y: array<i32>;
@@ -308,7 +308,7 @@ fn keep(to: ptr<private, i32>, x: i32) { *to = *to * 10 + x; }
         + 100000000 * numbers[3] + shared_by_all[i % 3];
 }";
 
-/// Pointers to parts, with indices of which some are beyond the end.
+/// Pointers to elements, some with indices out of bounds.
 #[test]
 fn functions_get_pointers_to_parts() {
     for device in devices() {
@@ -342,7 +342,7 @@ fn others_go_on_where_all_of_a_branch_return() {
     }
 }
 
-/// What nobody runs touches no memory, also where nobody is left in a loop.
+/// Code without active lanes accesses no memory, also in a loop that all have left.
 #[test]
 fn an_index_of_nobody_is_not_followed() {
     const GONE: &str = "
@@ -362,7 +362,7 @@ fn an_index_of_nobody_is_not_followed() {
     }
 }
 
-/// Equal programs are equal code, so that what is stored does not depend on when it was compiled.
+/// Compilation is deterministic, so cached code does not depend on when it was compiled.
 #[test]
 fn code_is_the_same_every_time() {
     const PRIVATES: &str = "
@@ -381,7 +381,7 @@ fn code_is_the_same_every_time() {
     }
 }
 
-/// A loop without end is stopped, and what it should have written is never read as if it were there.
+/// An infinite loop is stopped, and reading its output is an error.
 #[test]
 fn a_loop_without_end_is_stopped() {
     const ENDLESS: &str = "
@@ -397,7 +397,7 @@ fn a_loop_without_end_is_stopped() {
     assert_eq!(y.read().unwrap_err().to_string(), error.to_string());
 }
 
-/// So is what takes long without a loop, or in few rounds: work-groups that copy much.
+/// So is a long run without a loop or with few iterations: workgroups that copy much.
 #[test]
 fn work_without_a_loop_is_stopped_too() {
     let copies = |rounds: u32| {
@@ -420,7 +420,7 @@ fn work_without_a_loop_is_stopped_too() {
         let began = std::time::Instant::now();
         let error = kernel.launch().bind("y", &mut y).grid(Grid::workgroups([groups, 1, 1])).submit().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-        // Far from what all of it would take, also on a machine that does something else.
+        // Far below the time of the whole run, also on a busy machine.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }
@@ -439,8 +439,8 @@ fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Machine code from disk runs without compiling; damaged bytes are a miss, and never run. Code for other vector
-/// instructions is other code.
+/// Machine code from disk runs without compiling; damaged bytes are a miss, and never run. Code for another SIMD
+/// level has another key.
 #[test]
 fn machine_code_is_kept_on_disk_and_checked() {
     let directory = tempfile::tempdir().unwrap();
@@ -469,7 +469,7 @@ fn machine_code_is_kept_on_disk_and_checked() {
     assert_eq!(double(&open(CpuOptions::new())), Origin::Disk);
 }
 
-/// What naga takes for a bitcast of halves and of booleans: to their own type.
+/// Bitcasts of `f16` and `bool` to their own type, which naga accepts.
 #[test]
 fn bitcasts_of_halves_keep_them() {
     const BITCASTS: &str = "enable f16;
@@ -487,7 +487,7 @@ fn bitcasts_of_halves_keep_them() {
     }
 }
 
-/// A program with more decisions around barriers than a page of them holds.
+/// A program with more conditions around barriers than fit in a page.
 #[test]
 fn decisions_around_barriers_are_as_many_as_the_program_has() {
     let branch = |place: u32| format!("if (n > {place}u) {{ y[i] += 1u; storageBarrier(); }}\n");
@@ -505,7 +505,7 @@ fn decisions_around_barriers_are_as_many_as_the_program_has() {
     }
 }
 
-/// What the options say is what is compiled: other code, for the same numbers.
+/// Options change the code, not the results.
 #[test]
 fn optimisation_changes_the_code_and_not_the_results() {
     let n = 33usize;
@@ -529,14 +529,14 @@ fn optimisation_changes_the_code_and_not_the_results() {
     }
 }
 
-/// A buffer beyond what code can reach is refused by the launch, as on any other device.
+/// A buffer larger than the code can address is rejected by the launch, as on other devices.
 #[test]
 fn a_buffer_beyond_the_limit_of_bindings_is_refused() {
     let [device, _] = devices();
     let limits = &device.info().limits;
     assert_eq!(limits.max_binding_bytes, limits.max_buffer_bytes.min((1 << 31) - 16));
     if limits.max_binding_bytes == limits.max_buffer_bytes {
-        // There is no memory for such a buffer.
+        // There is not enough memory for such a buffer.
         return;
     }
     let mut y = device.buffer(limits.max_binding_bytes + 16).unwrap();
@@ -547,20 +547,20 @@ fn a_buffer_beyond_the_limit_of_bindings_is_refused() {
     assert!(error.to_string().contains("expected at most 2147483632 bytes, found 2147483648"), "{error}");
 }
 
-/// Code is in memory that can be executed and not be written, and no memory is both.
+/// Code is in memory that is executable and not writable; no memory is both.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_of_code_is_not_writable() {
     let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
     let kernel = device.kernel(KernelSource::wgsl(SAXPY)).unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    // Of no file: code that was made here.
+    // Not backed by a file: generated code.
     assert!(maps.lines().any(|line| line.contains(" r-xp ") && line.ends_with(" 0 ")), "{maps}");
     assert!(!maps.lines().any(|line| line.contains(" rwx")), "{maps}");
     drop(kernel);
 }
 
-/// A grid above the limit of an axis is one more value that the runtime gives: behind those of the kernel, whatever their numbers are.
+/// A grid above the limit of an axis adds one value, bound after those of the kernel, whatever their binding numbers are.
 #[test]
 fn values_of_wide_grids_are_in_their_places() {
     let text = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;

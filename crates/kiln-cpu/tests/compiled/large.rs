@@ -7,7 +7,7 @@ use kiln_device::KernelSource;
 const INVOCATIONS: usize = 24;
 const LEN: usize = 5000;
 
-/// Runs a program on `LEN` words of input, with eight invocations together and with one after the other, watched and not.
+/// Runs a program on `LEN` words of input, with eight invocations in SIMD lanes and one at a time, sanitized and not.
 fn run(program: &str) -> Vec<Vec<u32>> {
     let source = format!(
         "struct Row {{ scale: u32, table: array<u32, {LEN}> }}
@@ -41,8 +41,8 @@ fn check(program: &str, expected: impl Fn(usize) -> u32) {
     }
 }
 
-/// A copy keeps what was there, however the original changes: each invocation has its own.
-/// Values of registers that a computed index goes into: of memory, of a constructor, of a function, and of two of them.
+/// A copy keeps its value when the original changes, separately in each invocation.
+/// Values in registers with a dynamic index: loaded, constructed, returned by a function, and selected from two.
 #[test]
 fn an_element_of_a_value_by_a_computed_index() {
     let numbers: Vec<String> = (0..200).map(|i| format!("{}u", i * i)).collect();
@@ -78,7 +78,7 @@ fn copies_are_of_their_moment() {
     );
 }
 
-/// Who does not take part in an assignment keeps what it has.
+/// Inactive lanes keep their values in an assignment.
 #[test]
 fn copies_are_for_those_who_take_part() {
     check(
@@ -93,7 +93,7 @@ fn copies_are_for_those_who_take_part() {
     );
 }
 
-/// Variables begin as zeros, with the value and without, and again in each round of a loop.
+/// Variables are initialized, to zero or to a value, in each iteration of a loop.
 #[test]
 fn variables_begin_as_zeros() {
     check(
@@ -114,7 +114,7 @@ fn variables_begin_as_zeros() {
     );
 }
 
-/// Only known indices: no register is taken for what nobody uses.
+/// Constant indices only: unused elements take no registers.
 #[test]
 fn variables_that_are_never_indexed_by_a_number_that_is_computed() {
     check(
@@ -128,7 +128,7 @@ fn variables_that_are_never_indexed_by_a_number_that_is_computed() {
     );
 }
 
-/// Functions take them, also inside of a struct, and parts of them are values too.
+/// As function arguments, also within a struct, and parts of them as values.
 #[test]
 fn functions_take_them() {
     check(
@@ -144,7 +144,7 @@ fn functions_take_them() {
     );
 }
 
-/// Across barriers, and in the memory of the work-group.
+/// Across barriers, and in workgroup memory.
 #[test]
 fn they_outlive_barriers() {
     check(
@@ -171,8 +171,8 @@ fn they_outlive_barriers() {
     );
 }
 
-/// Without barriers one vector of invocations follows the other in the same place. All of them together would have a quarter of a
-/// gigabyte, for which the compiler refuses the program.
+/// Without barriers, vectors of invocations run one after the other in the same memory. All of them together would need a quarter of a
+/// gigabyte, which the compiler rejects.
 #[test]
 fn a_large_private_variable_takes_little_memory() {
     let program = "
@@ -189,8 +189,8 @@ fn a_large_private_variable_takes_little_memory() {
     assert_eq!(y.read().unwrap(), (0..1024).collect::<Vec<u32>>());
 }
 
-/// A chain of variables in which each takes from the next, longer than the rounds in which is found out who varies: loops, branches, returns
-/// and functions go by them all the same.
+/// A chain of variables, each assigned from the next, longer than the iterations of the uniformity analysis: loops, branches, returns
+/// and functions that depend on them are still correct.
 #[test]
 fn a_chain_of_many_variables() {
     const LINKS: usize = 200;

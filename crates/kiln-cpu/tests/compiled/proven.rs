@@ -1,16 +1,16 @@
-//! Checks that are left out: programs whose indices look as if they were inside, on memory that ends where the buffer does.
+//! Elided bounds checks: programs whose indices look as if they were in bounds, with guard values around the buffer.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::{Device, Grid, KernelOptions, KernelSource, Optimisation};
 
-/// What lies around the buffer that a kernel writes.
+/// The guard value around the buffer that a kernel writes.
 const CANARY: u32 = 0xdead_beef;
-/// Words before the buffer: a multiple of what its place has to be a multiple of.
+/// Words before the buffer, a multiple of its alignment.
 const BEFORE: usize = 64;
 
-/// Runs a kernel in every way: with checks and without those that are proven, eight invocations together and one by one. Its buffer
-/// `y` is a part of a larger one, whose rest stays as it is. Each way gives `expected` for each number of an element.
+/// Runs a kernel in every mode: with all checks and without proven ones, with invocations in SIMD lanes and one at a time. Its buffer
+/// `y` is part of a larger one, whose rest must not change. Each mode gives `expected(index)` for each element.
 #[track_caller]
 fn check(body: &str, size: &str, len: usize, groups: [u32; 3], expected: impl Fn(u32) -> u32) {
     let text = format!(
@@ -64,8 +64,8 @@ fn run(device: &Device, source: KernelSource, len: usize, groups: [u32; 3]) -> V
     found[BEFORE..][..len].to_vec()
 }
 
-/// All go one way by their own numbers, so that what is there is emitted without masks, and leave a loop by a number that is the same for all:
-/// what follows is for nobody.
+/// All invocations take the same branch by varying values, so its code is emitted without masks, and leave a loop by a uniform value:
+/// the code after it has no active lanes.
 #[test]
 fn who_left_by_a_guard_of_all_is_gone() {
     let guard = "k >= arrayLength(&y)";
@@ -82,7 +82,7 @@ fn who_left_by_a_guard_of_all_is_gone() {
     ];
     for body in bodies {
         check(&format!("let k = n - 999980u; {body}"), "8", 16, [1, 1, 1], |_| 7);
-        // The same with an index that is inside.
+        // The same with an index in bounds.
         let inside = format!("let k = n - 999988u; {body}");
         check(&inside, "8", 16, [1, 1, 1], |at| {
             if at == 12 {
@@ -96,8 +96,8 @@ fn who_left_by_a_guard_of_all_is_gone() {
     }
 }
 
-/// Functions that all return from at once, between barriers, and what the work-group goes by when it comes from such a function: who is gone
-/// does nothing any more, and nobody goes another way than the one that was proven. What is behind `main` follows its end.
+/// Functions from which all invocations return at once, between barriers, and uniform conditions returned by such functions: an invocation
+/// that has returned stays inactive, and none takes a branch that was proven not taken. Code after `main` follows its end.
 #[test]
 fn returns_and_decisions_of_functions_with_barriers() {
     let check = |body: &str, expected: fn(u32) -> u32| check(body, "8", 8, [1, 1, 1], expected);
@@ -141,7 +141,7 @@ fn returns_and_decisions_of_functions_with_barriers() {
     );
 }
 
-/// Pointers that are made before a barrier and used behind it: to elements of elements, beyond the end, of buffers, of the work-group, of one's own,
+/// Pointers created before a barrier and used after it: to nested elements, out of bounds, to buffers, workgroup and private memory,
 /// and as arguments of functions with barriers.
 #[test]
 fn pointers_across_barriers() {
@@ -151,7 +151,7 @@ fn pointers_across_barriers() {
         var<workgroup> rows: array<array<u32, 4>, 2>; fn nothing() {",
         |i| i + 3 + 10,
     );
-    // The last row and its last element take what is beyond.
+    // Out-of-bounds indices are clamped to the last row and its last element.
     check(
         "let p = &rows[i * 1000u][i * 1000u]; workgroupBarrier(); if (i == 5u) { *p = 4u; } workgroupBarrier(); y[i] = rows[1][3] + rows[0][i % 3u + 1u]; }
         var<workgroup> rows: array<array<u32, 4>, 2>; fn nothing() {",
@@ -181,7 +181,7 @@ fn pointers_across_barriers() {
     );
 }
 
-/// A switch that all go the same way, inside of a loop that they leave at different times: a `break` is of the switch.
+/// A uniform switch within a loop that invocations leave at different times: a `break` leaves the switch.
 #[test]
 fn a_break_of_a_switch_is_not_of_the_loop_around() {
     check(
@@ -195,7 +195,7 @@ fn a_break_of_a_switch_is_not_of_the_loop_around() {
     );
 }
 
-/// Lengths around a vector and a work-group, guarded in each way.
+/// Lengths around those of a vector and a workgroup, with each form of guard.
 #[test]
 fn guards_of_lengths_that_fill_no_vector() {
     for len in [1, 3, 7, 8, 9, 15, 16, 63, 64, 65, 100] {
@@ -209,7 +209,7 @@ fn guards_of_lengths_that_fill_no_vector() {
             [5, 1, 1],
             tripled,
         );
-        // The last of each row of a vector is another's first.
+        // The last element of one vector is the first of another.
         check("if (id.x < arrayLength(&y)) { y[id.x] += x[id.x]; }", "12", len, [9, 1, 1], tripled);
         check("for (var k = id.x; k < arrayLength(&y); k += 16u) { y[k] += x[k]; }", "16", len, [1, 1, 1], tripled);
         check(
@@ -219,7 +219,7 @@ fn guards_of_lengths_that_fill_no_vector() {
             [10, 1, 1],
             |i| i,
         );
-        // Half of a vector is beyond, in one with a branch inside.
+        // Half of a vector is out of bounds, with a nested branch.
         let odd = |i: u32| if i % 2 == 1 { 1 } else { 9 };
         check(
             "if (id.x < arrayLength(&y)) { if (id.x % 2u == 1u) { y[id.x] = 1u; } else { y[id.x] = 9u; } }",
@@ -235,7 +235,7 @@ fn guards_of_lengths_that_fill_no_vector() {
     }
 }
 
-/// What looks like a guard and is none: the last element takes what is beyond, as with every check.
+/// Conditions that look like guards but are not: out-of-bounds accesses are clamped to the last element, as with all checks.
 #[test]
 fn what_is_beyond_is_still_kept_inside() {
     let last_is = |value: u32| move |i: u32| if i == 9 { value } else { 7 };
@@ -252,10 +252,10 @@ fn what_is_beyond_is_still_kept_inside() {
         0..=2 | 9 => 4,
         _ => 7,
     });
-    // The length of another buffer, and a number.
+    // The length of another buffer, and a constant.
     check("if (id.x < n) { y[id.x + 9u] = 5u; }", "8", 10, [8, 1, 1], last_is(5));
     check("if (id.x < arrayLength(&x) + 40u) { y[id.x + 9u] = 5u; }", "8", 10, [8, 1, 1], last_is(5));
-    // Written between the guard and the access, in the branch or in one inside of it.
+    // Assigned between the guard and the access, in the branch or in a nested one.
     check("var k = id.x; if (k < arrayLength(&y)) { k += 9u; y[k] = 6u; }", "8", 10, [8, 1, 1], last_is(6));
     check(
         "var k = id.x; if (k < arrayLength(&y)) { if (k < 100u) { k = 4000000000u; } y[k] = 6u; }",
@@ -264,7 +264,7 @@ fn what_is_beyond_is_still_kept_inside() {
         [8, 1, 1],
         last_is(6),
     );
-    // Behind where ways meet.
+    // After control flow joins.
     check("var k = id.x + 9u; if (k < arrayLength(&y)) { } y[k] = 8u;", "8", 10, [8, 1, 1], last_is(8));
     check("var k = 0u; if (id.x < 100u) { k = 4000000000u; } y[k + 3u] = 8u;", "8", 10, [8, 1, 1], last_is(8));
 }
@@ -280,7 +280,7 @@ fn counters_that_leave_their_loop() {
         [1, 1, 1],
         last_is(2),
     );
-    // Over the end and around: 0, 2^31, 0 ... until the round is counted.
+    // Wraps around: 0, 2^31, 0 ... until the iteration count stops it.
     let body =
         "var c = 0u; for (var k = 5u; k < 4294967295u; k += 2147483648u) { y[k] = 3u; c++; if (c > 9u) { break; } }";
     check(body, "8", 10, [1, 1, 1], |i| if i == 5 || i == 9 { 3 } else { 7 });
@@ -294,18 +294,18 @@ fn counters_that_leave_their_loop() {
         },
     );
     check("for (var k = 9; k > -5; k--) { y[k] = 5u; }", "8", 10, [1, 1, 1], |_| 5);
-    // A counter of its own for each, some of which are out of the loop while others go on.
+    // A separate counter per invocation; some have left the loop while others continue.
     check("for (var k = id.x; k < 10u; k += 3u) { y[k] = 6u; }", "24", 10, [3, 1, 1], |_| 6);
 }
 
-/// Memory of a work-group: what is beyond one variable is another.
+/// Workgroup memory: another variable follows the end of one.
 #[test]
 fn tiles_of_work_groups() {
     let body = "tile[i] = i; after[i] = 1000u; workgroupBarrier();
         for (var s = 32u; s > 0u; s >>= 1u) { if (i < s) { tile[i] += tile[i + s]; } workgroupBarrier(); }
         if (i < 10u) { y[i] = tile[0] + after[i]; }";
     check(body, "64", 10, [1, 1, 1], |_| 64 * 63 / 2 + 1000);
-    // Not half, but as many: the last one is beyond.
+    // The full length instead of half: the last index is out of bounds.
     let body = "tile[i] = 1u; after[i] = 1000u; workgroupBarrier();
         for (var s = 64u; s > 0u; s >>= 1u) { if (i < s) { tile[i] += tile[i + s]; } workgroupBarrier(); }
         if (i < 10u) { y[i] = after[i] + tile[63]; }";
@@ -316,7 +316,7 @@ fn tiles_of_work_groups() {
             y[i % 10u] = tile[i % 10u] + after[i % 10u];";
         check(body, size, 10, [1, 1, 1], |i| 2 * i + 100);
     }
-    // Sums of all before, in a work-group whose last vector is not full.
+    // Prefix sums, in a workgroup whose last vector is partial.
     let body = "tile[i] = 1u; after[i] = 1000u; workgroupBarrier();
         for (var s = 1u; s < 64u; s *= 2u) {
             var add = 0u; if (i >= s) { add = tile[i - s]; } workgroupBarrier(); tile[i] += add; workgroupBarrier();
@@ -325,7 +325,7 @@ fn tiles_of_work_groups() {
     check(body, "61", 10, [1, 1, 1], |i| i + 1001);
 }
 
-/// What one invocation decides for its work-group, though others would not.
+/// A condition of one invocation that decides for the workgroup, although it differs in others.
 #[test]
 fn a_decision_of_another_invocation() {
     let body = "let k = x[i] * 1000u; if (k < arrayLength(&y)) { workgroupBarrier(); y[k] = 1u; }";
@@ -335,6 +335,6 @@ fn a_decision_of_another_invocation() {
         @compute @workgroup_size(32) fn main(@builtin(local_invocation_index) i: u32) {{ {body} }}"
     );
     let device = kiln_cpu::open(CpuOptions::new()).unwrap();
-    // Nothing is said about what is inside: the program is not sound. It stays inside of its buffer.
+    // The content is unspecified, because the program is invalid. It stays within its buffer.
     run(&device, KernelSource::wgsl(&*text), 10, [1, 1, 1]);
 }

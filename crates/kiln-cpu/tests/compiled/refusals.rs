@@ -1,10 +1,10 @@
-//! What the CPU device does not compile is refused with its place in the source.
+//! Programs that the CPU device cannot compile are rejected with a source location.
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::KernelSource;
 use kiln_ir::ErrorKind::{self, CompileFailed, Unsupported};
 
-/// What comes before each program; its own lines begin with 10.
+/// The prefix of each program, whose lines begin at 10.
 const HEAD: &str = "enable f16; enable wgpu_cooperative_matrix;
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 struct Large { scale: f32, table: array<f32, 5000> }
@@ -16,11 +16,11 @@ fn first(table: array<f32, 5000>) -> f32 { return table[0]; }
 
 ";
 
-/// A program, the line that is at fault, and what is said about it.
+/// A program, the line of the error, its kind and its message.
 type Row = (&'static str, u32, ErrorKind, &'static str);
 
 const TABLE: &[Row] = &[
-    // Values that do not fit into registers.
+    // Values that do not fit in registers.
     (
         "@compute @workgroup_size(1) fn main() {
             let table = five_thousand();
@@ -49,7 +49,7 @@ const TABLE: &[Row] = &[
         Unsupported,
         "expected a value of at most 4096 scalars, found 5000",
     ),
-    // The same in programs with barriers, and in functions that are called there, with barriers and without.
+    // The same in programs with barriers, and in functions that they call, with and without barriers.
     (
         "@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
             y[i] = 1.0;
@@ -93,7 +93,7 @@ const TABLE: &[Row] = &[
         Unsupported,
         "expected a result of at most 4096 scalars, found 5000",
     ),
-    // Variables that no thread has memory for.
+    // Variables too large for the memory of a thread.
     (
         "@compute @workgroup_size(1) fn main() {
             var table: array<f32, 70000>;
@@ -117,7 +117,7 @@ const TABLE: &[Row] = &[
         Unsupported,
         "expected at most 67108864 bytes of variables for the invocations of a work-group, found 134217728",
     ),
-    // Arguments and variables that are not of compute.
+    // Arguments and variables that compute kernels cannot have.
     (
         "@compute @workgroup_size(8) fn main(@location(0) i: u32) {
             y[0] = 1.0;
@@ -152,7 +152,7 @@ const TABLE: &[Row] = &[
         Unsupported,
         "expected what a processor can compute, found `CooperativeLoad`",
     ),
-    // What the device does not say it has, and so naga does not let in.
+    // Features that the device does not list, so naga rejects them.
     ("@compute @workgroup_size(1) fn main() {\n y[0] = f32(f64(y[0]));\n}", 11, CompileFailed, "f64(y[0])"),
     ("@compute @workgroup_size(1) fn main() {\n y[0] = f32(i64(y[0]));\n}", 11, CompileFailed, "i64(y[0])"),
     (
@@ -195,7 +195,7 @@ fn what_is_not_compiled_is_refused_with_its_line() {
     }
 }
 
-/// What is deep is compiled or refused, and what is too deep is refused, on a thread with as little stack as others have.
+/// Deeply nested programs are compiled or rejected without a stack overflow, on a thread with a default stack.
 #[test]
 fn what_is_nested_deep_ends_no_process() {
     let main = |value: &str| {
@@ -206,7 +206,7 @@ fn what_is_nested_deep_ends_no_process() {
             }}"
         )
     };
-    // How often something is inside of itself where it still fits, and a statement with so many.
+    // The largest depth that is accepted, and a statement of a given depth.
     type Form = (usize, fn(usize) -> String);
     let forms: [Form; 8] = [
         (990, |count| format!("var v = vec4(l); y[l] = v{};", ".xyzw".repeat(count))),
@@ -230,7 +230,7 @@ fn what_is_nested_deep_ends_no_process() {
     }
 }
 
-/// Each region between barriers takes all variables out of memory: what either has few of, and both together many, is refused before it is compiled.
+/// Each region between barriers loads all variables, so the product of both counts is limited. It is checked before compilation.
 #[test]
 fn variables_times_barriers_are_counted() {
     let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
@@ -249,8 +249,8 @@ fn variables_times_barriers_are_counted() {
     assert!(error.to_string().contains("at most 200000 statements"), "{error}");
 }
 
-/// Programs that become many instructions: they are compiled in time that grows with them and not with their square, up to a limit, and what is
-/// needed at the same time and fits into no register is on the stack of a thread, which has an end.
+/// Programs with many instructions: compile time is linear, up to a limit, and values that are live at the same time and do not fit in
+/// registers are spilled to the stack of a thread, which is limited.
 #[test]
 fn programs_of_many_instructions() {
     let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
@@ -264,13 +264,13 @@ fn programs_of_many_instructions() {
                 .named("wide.wgsl"),
         )
     };
-    // Some ten thousand instructions are the line between both ways to compile.
+    // About ten thousand instructions separate the two compilation modes.
     for count in [5, 40] {
         let kernel = kernel("let m# = all[l]; all[l][0][0] += 1.0; ", "all[l] += m#; ", count).unwrap();
         let mut all = device.buffer_from(&[1f32; 16 * 8]).unwrap();
         kernel.launch().bind("all", &mut all).over(8).unwrap();
         let (found, count) = (all.read().unwrap(), count as f32);
-        // 1, 2, 3 and so on, and those that were added in between.
+        // The sum of 1, 2, 3 and so on, with the increments in between.
         for matrix in found.chunks(16) {
             assert_eq!(matrix[..2], [(count + 1.0) * (count + 2.0) / 2.0, count + 1.0]);
         }
@@ -284,7 +284,7 @@ fn programs_of_many_instructions() {
     refused("let m# = max(vec4(f32(l)), vec4(#.5)); ", "sum += m#; ", 6000, "wide.wgsl:3:", "524288 bytes of stack");
 }
 
-/// A struct of two of the struct before, and so on: each doubles what has to be looked at, of a text that grows by a line.
+/// Each struct contains the previous one twice, so every line doubles the number of nested members.
 #[test]
 fn types_of_types_have_an_end() {
     let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
@@ -304,7 +304,7 @@ fn types_of_types_have_an_end() {
             "types.wgsl:12:1: type `S11` expected at most 4096 members of members, 32 deep, found 8191, 13 deep";
         assert!(error.to_string().contains(wanted), "{error}");
     }
-    // One inside of the other, and no more of them.
+    // Nested, without doubling.
     let kernel = |depth: usize| {
         let structs: String = (1..depth).map(|k| format!("struct S{k} {{ a: S{} }}\n", k - 1)).collect();
         let bound = format!("@group(0) @binding(0) var<storage, read_write> s: S{};", depth - 1);
@@ -319,7 +319,7 @@ fn types_of_types_have_an_end() {
     }
 }
 
-/// Known indices and steps that are more bytes than a number of the compiler has.
+/// Constant indices and strides whose byte offsets overflow the compiler's integers.
 #[test]
 fn large_numbers_of_the_compiler() {
     for simd in [SimdLevel::detect(), SimdLevel::Scalar] {

@@ -1,4 +1,4 @@
-//! A kernel stays on the stack of the thread that runs it, and in its time.
+//! A kernel stays within the stack of its thread and within its time limit.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -9,8 +9,8 @@ use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// A kernel that returns before matrices which are all in use at once, each loaded before a call of a function: none of them is in a
-/// register then. What it has done before the return is below all of them on the stack.
+/// A kernel that returns before many matrices that are all live at once, each loaded before a function call: none of them is in a
+/// register then. The call before the return is below all of them on the stack.
 fn with_matrices(count: usize) -> String {
     let mut body = "var t = asinh(f32(x[0])); if (x[1] == 0u) { y[id.x] = u32(t); return; }\n".to_string();
     (0..count).for_each(|k| writeln!(body, "let v{k} = m[{k}]; t = asinh(t);").unwrap());
@@ -43,17 +43,17 @@ unsafe extern "C" {
 }
 
 extern "C" fn call(task: *mut c_void) -> *mut c_void {
-    // SAFETY: what `on_a_guarded_stack` gives.
+    // SAFETY: guaranteed by `on_a_guarded_stack`.
     unsafe { (*task.cast::<Box<dyn FnMut()>>())() };
     std::ptr::null_mut()
 }
 
-/// Runs something on a stack of 2 MiB. Below it are a page that nobody may touch, and memory of somebody else, of which so many bytes change.
+/// Runs a task on a stack of 2 MiB. Below it are a guard page and foreign memory; returns how many bytes of that changed.
 fn on_a_guarded_stack(mut task: Box<dyn FnMut() + '_>) -> usize {
     let mut map = memmap2::MmapMut::map_anon(BELOW + GUARD + STACK).unwrap();
     map[..BELOW].fill(0xa5);
     let start = map.as_mut_ptr();
-    // SAFETY: the places are inside of the map, which outlives the thread; the task is used by that thread alone.
+    // SAFETY: the addresses are within the map, which outlives the thread; only that thread uses the task.
     unsafe {
         assert_eq!(mprotect(start.add(BELOW).cast(), GUARD, 0), 0);
         let (mut attr, mut thread) = ([0u64; 16], 0);
@@ -65,7 +65,7 @@ fn on_a_guarded_stack(mut task: Box<dyn FnMut() + '_>) -> usize {
     map[..BELOW].iter().filter(|byte| **byte != 0xa5).count()
 }
 
-/// What would be more than there is of a stack is refused; what is taken runs on it, and nothing below it is written.
+/// A kernel that needs more than the stack is rejected; an accepted one runs on it and writes nothing below it.
 #[test]
 fn memory_below_the_stack_is_not_written() {
     let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
@@ -87,8 +87,8 @@ fn memory_below_the_stack_is_not_written() {
     assert_eq!(y.read().unwrap(), [0; 8]);
 }
 
-/// Variables are cleared each time that their function is called, 63 MB in each round here, and taken out of memory behind each barrier:
-/// that counts as time too. Without it the clock was not looked at for minutes.
+/// Variables are cleared on each call of their function, 63 MB per iteration here, and reloaded after each barrier:
+/// that counts towards the time limit too. Otherwise the clock was not read for minutes.
 #[test]
 fn clearing_variables_takes_time() {
     let variables: String = (0..30).map(|k| format!("var a{k}: array<u32, 65536>; a{k}[k] = k; ")).collect();
@@ -106,6 +106,6 @@ fn clearing_variables_takes_time() {
     let begin = Instant::now();
     drop(kernel.launch().bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit());
     let error = y.read().unwrap_err().to_string();
-    // Far from the limit on any machine, and far from a look each 2^19 statements.
+    // Generous for slow machines, and far below the time of 2^19 statements between reads of the clock.
     assert!(error.contains("100ms") && begin.elapsed() < 100 * limit, "{error}: {:?}", begin.elapsed());
 }

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use kiln_ir::kernel::{Instruction, Operand};
 use kiln_ir::{Class, DType, Layout, Shape};
 
-/// `f32` that a conversion may get wrong: every upper half, with lower halves around the ties.
+/// Hard cases of conversions from `f32`: every upper half, with lower halves around the ties.
 fn floats() -> Vec<f32> {
     let low = [0u32, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff];
     (0..=0xffffu32).step_by(7).flat_map(|high| low.map(|low| f32::from_bits(high << 16 | low))).collect()
@@ -95,7 +95,7 @@ fn casts_of_floats_clamp_and_round() {
     }
 }
 
-/// The nearest `bf16`, found with integers alone: of the eight highest digits, or one more.
+/// The nearest `bf16`, computed with integers only.
 fn nearest_bf16(x: i32) -> bf16 {
     let (size, mut step) = (i64::from(x).abs(), 1);
     while size / step >= 256 {

@@ -1,4 +1,4 @@
-//! Hand-written kernels: what they are given, and what happens to what they store.
+//! Hand-written kernels: their operands, and their stores.
 
 use crate::reference;
 use crate::support::{Random, Tensor, devices, from_bytes, kernel, plan_of, run, run_plan};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Double {
     piece: usize,
-    /// Whether a piece is some columns of a matrix.
+    /// Whether a piece is a range of columns of a matrix.
     by_columns: bool,
     fault: Option<Fault>,
 }
@@ -70,7 +70,7 @@ impl KernelOp for Double {
             let start = part * self.piece;
             let mut piece: Vec<f32> = values[start..].iter().take(self.piece).map(|x| 2.0 * x).collect();
             let beyond = if matches!(self.fault, Some(Fault::StoreBeyond)) { 1 } else { 0 };
-            // SAFETY: each part stores elements of its own.
+            // SAFETY: the parts store disjoint elements.
             unsafe { call.output.store(start + beyond, &mut piece) };
         })
     }
@@ -86,7 +86,7 @@ impl Double {
         call.workers.run(pitch.div_ceil(self.piece), &|part| {
             let start = part * self.piece;
             let length = self.piece.min(pitch - start);
-            // What is between the rows is not stored.
+            // Elements between the rows are not stored.
             let width = length + part % 3;
             let mut piece = vec![f32::NAN; values.len() / pitch * width];
             for (row, values) in piece.chunks_mut(width).zip(values.chunks(pitch)) {
@@ -94,13 +94,13 @@ impl Double {
                     *to = 2.0 * from;
                 }
             }
-            // SAFETY: each part stores elements of its own.
+            // SAFETY: the parts store disjoint elements.
             unsafe { call.output.store_rows(HostRows { start, pitch, length, width }, &mut piece) };
         })
     }
 }
 
-/// Doubles its operand in the memory of the output, where it may.
+/// Doubles its operand, directly in the output's memory if that is available.
 #[derive(Debug)]
 struct Direct;
 
@@ -133,7 +133,7 @@ impl KernelOp for Direct {
         let values: &[f32] = bytemuck::cast_slice(call.operands[0].bytes);
         let mut doubled: Vec<f32> = values.iter().map(|x| 2.0 * x).collect();
         match call.output.floats() {
-            // SAFETY: the output has as many elements as the operand, and nobody else touches them.
+            // SAFETY: the output has as many elements as the operand, and nothing else accesses them.
             Some(first) => unsafe { first.copy_from_nonoverlapping(doubled.as_ptr(), doubled.len()) },
             // SAFETY: as above.
             None => unsafe { call.output.store(0, &mut doubled) },
@@ -154,7 +154,7 @@ fn double(piece: usize, fault: Option<Fault>, operand: &Operand) -> Core {
     Core::Op { op: Arc::new(Double { piece, by_columns: false, fault }), operands: vec![operand.clone()] }
 }
 
-/// A kernel that reads one input and refuses its elements.
+/// A kernel that reads one input and rejects its elements.
 #[cfg(feature = "events")]
 pub(crate) fn failing(shape: &Shape) -> kiln_ir::kernel::Kernel {
     let operand = Operand { dtype: DType::F32, layout: Layout::contiguous(shape.clone()) };
@@ -166,7 +166,7 @@ fn double_columns(piece: usize, operand: &Operand) -> Core {
     Core::Op { op: Arc::new(Double { piece, by_columns: true, fault: None }), operands: vec![operand.clone()] }
 }
 
-/// What is fused behind a kernel is applied to what it stores, whatever pieces it stores it in.
+/// A fused epilogue is applied to a kernel's results, in whatever pieces it stores them.
 #[test]
 fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
     let mut random = Random(29);
@@ -207,7 +207,7 @@ fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
     }
 }
 
-/// A kernel gets the memory of an output only where that is what `store` would fill.
+/// A kernel gets the output's memory only if `store` would write the same elements unchanged.
 #[test]
 fn results_are_written_to_memory_only_where_nothing_is_behind_the_kernel() {
     let shape = Shape::from((3, 40));
@@ -227,7 +227,7 @@ fn results_are_written_to_memory_only_where_nothing_is_behind_the_kernel() {
     }
 }
 
-/// A panic ends the device, a kernel's own refusal does not.
+/// A panic disables the device; an error of a kernel does not.
 #[test]
 fn a_panic_ends_the_device_and_a_refusal_does_not() {
     let shape = Shape::from(100);

@@ -69,7 +69,7 @@ fn program(dtypes: &[DType], class: Class, random: &mut Random) -> Vec<Instructi
 }
 
 /// Whether every number on the way is exact in `f32`, so that the result does not depend on rounding, and no integer
-/// product leaves what `f64` holds.
+/// product exceeds the exact range of `f64`.
 fn is_exact(code: &[Instruction], tensors: &[Tensor], scalars: &[u32], elements: usize) -> bool {
     (1..=code.len()).all(|end| {
         let values = reference::evaluate(&code[..end], tensors, scalars, &[], elements);
@@ -81,7 +81,7 @@ fn check(shape: &Shape, tensors: &[Tensor], code: &[Instruction], dtype: DType, 
     let operands: Vec<_> = tensors.iter().map(|tensor| tensor.operand.clone()).collect();
     let kernel = map(shape, &operands, code.to_vec(), dtype);
     let expected = reference::evaluate(code, tensors, scalars, &[], shape.elem_count());
-    // Stored as arithmetic is: floats rounded, integers wrapped.
+    // Stored like results of arithmetic: floats rounded, integers wrapped.
     let expected: Vec<f64> = expected.into_iter().map(|value| reference::cast(value, dtype.class(), dtype)).collect();
     for (name, device) in devices() {
         let found = from_bytes(dtype, &run(device, &kernel, tensors, scalars));
@@ -137,7 +137,7 @@ fn random_programs_agree_with_the_reference() {
     assert!(run > 60, "{run} run, {skipped} skipped");
 }
 
-/// Large transposes run in blocks, of any axes and with any other operand beside them.
+/// Large transposes run in blocks, for any axes and with other operands.
 #[test]
 fn operands_that_lie_across_are_read_in_blocks() {
     let mut random = Random(37);
@@ -175,7 +175,7 @@ fn operands_that_lie_across_are_read_in_blocks() {
     }
 }
 
-/// Every dtype is read from every layout as it is, at sizes around vectors, tiles and parts.
+/// Every dtype is read correctly from every layout, at sizes around those of vectors, tiles and parts.
 #[test]
 fn every_dtype_is_read_from_every_layout() {
     let mut random = Random(7);
@@ -204,7 +204,7 @@ fn sizes_around_vectors_tiles_and_parts_are_whole() {
     }
 }
 
-/// A number that is first named when other values are dead already is the same in every tile.
+/// A constant that is first used when other values are dead has the same value in every tile.
 #[test]
 fn numbers_survive_from_tile_to_tile() {
     let mut random = Random(41);

@@ -28,7 +28,7 @@ fn graph(rows: usize, columns: usize) -> OpGraph {
     OpGraph { nodes, outputs: vec![6, 7], held: Vec::new() }
 }
 
-/// The same numbers fused and unfused, on every device, and as the formula says.
+/// Fused and unfused results are equal on every device, and match the formula.
 #[test]
 fn fused_and_unfused_plans_agree_with_the_formula() {
     let mut random = Random(31);

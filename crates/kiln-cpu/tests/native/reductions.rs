@@ -38,7 +38,7 @@ fn on_all(kernel: &Kernel, tensors: &[Tensor], what: &str) -> Vec<f64> {
     from_bytes(kernel.output.dtype, &runs[0].1)
 }
 
-/// Whole numbers, so every order of additions gives the same; all layouts, with each number of axes reduced.
+/// Integers, so that every order of additions gives the same sum; all layouts, with each number of reduced axes.
 #[test]
 fn every_reduction_agrees_with_the_reference() {
     let mut random = Random(3);
@@ -79,7 +79,7 @@ fn every_reduction_agrees_with_the_reference() {
     }
 }
 
-/// Both orders of memory, narrow and wide, at sizes around batches, tiles and pieces.
+/// Reductions along rows and columns, narrow and wide, at sizes around those of batches, tiles and pieces.
 #[test]
 fn large_reductions_are_whole() {
     let mut random = Random(17);
@@ -110,7 +110,7 @@ fn large_reductions_are_whole() {
     }
 }
 
-/// Sums stay close to the exact one, however many numbers they have, and are the same on every device.
+/// Sums of any length are close to the exact one, and equal on every device.
 #[test]
 fn sums_of_fractions_stay_close() {
     let mut random = Random(19);
@@ -129,7 +129,7 @@ fn sums_of_fractions_stay_close() {
     }
 }
 
-/// What `f16` could not count is counted.
+/// Counts that `f16` cannot represent are exact, because sums are not accumulated in `f16`.
 #[test]
 fn sums_and_means_of_half_precision_ones_are_exact() {
     for dtype in [DType::F16, DType::BF16] {
@@ -145,7 +145,7 @@ fn sums_and_means_of_half_precision_ones_are_exact() {
     }
 }
 
-/// A NaN is the result, its place that of an arg-reduction, and the first of equals wins, also of zeros.
+/// NaN propagates, arg-reductions return its index, and the first of equal elements wins, including zeros of either sign.
 #[test]
 fn a_nan_wins_and_the_first_of_equals_is_found() {
     let infinity = f64::INFINITY;
@@ -214,7 +214,7 @@ fn integers_wrap_and_nothing_has_a_sum() {
     }
 }
 
-/// What is before and behind the reduction runs, also where the input has no operand that says how memory lies.
+/// The prologue and the epilogue of a reduction run, even if the input has no operand that determines the memory order.
 #[test]
 fn programs_before_and_behind_run() {
     let mut random = Random(23);

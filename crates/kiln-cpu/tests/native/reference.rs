@@ -1,4 +1,4 @@
-//! Programs and reductions over numbers of `f64`, element by element.
+//! References in `f64` for programs and reductions, element by element.
 
 use crate::support::Tensor;
 use half::{bf16, f16};
@@ -91,7 +91,7 @@ pub(crate) fn cast(value: f64, from: Class, to: DType) -> f64 {
     }
 }
 
-/// Each `reduced` neighbours become one.
+/// Reduces each group of `reduced` adjacent elements to one.
 pub(crate) fn reduce(op: Reduce, class: Class, values: &[f64], kept: usize, reduced: usize) -> Vec<f64> {
     let row = |row: usize| {
         let row = &values[row * reduced..(row + 1) * reduced];

@@ -1,4 +1,4 @@
-//! What a program refuses: plans that are not well formed, and buffers that are not those of the plan.
+//! Rejected plans and buffers: malformed plans, and buffers that do not match the plan.
 
 use crate::support::{map, plan_of, run_plan};
 use kiln_cpu::{CpuOptions, SimdLevel};
@@ -15,7 +15,7 @@ fn negation() -> Plan {
     plan_of(map(&Shape::from(100), &[operand], vec![Instruction::Load { operand: 0 }, negate], DType::F32))
 }
 
-/// A plan is data that anyone can make: what would reach beyond memory is refused when the program is made.
+/// Plans are plain data: one that would access memory out of bounds is rejected when it is compiled.
 #[test]
 fn plans_that_are_not_well_formed_are_refused() {
     type Break = fn(&mut Plan);
@@ -113,7 +113,7 @@ fn missing_scalars_are_refused() {
     assert!(error.to_string().contains("and 3 scalars, found 0, 0, 1 and 2"), "{error}");
 }
 
-/// A level can be asked for, and only one that the processor has.
+/// A SIMD level can be selected only if the processor supports it.
 #[test]
 fn levels_are_those_of_the_processor() {
     let device = kiln_cpu::open(CpuOptions::new().simd(SimdLevel::Scalar)).unwrap();

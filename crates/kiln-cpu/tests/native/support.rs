@@ -7,7 +7,7 @@ use kiln_ir::plan::{Place, Plan, PlanOutput, Source, Step, Value};
 use kiln_ir::{DType, Layout, Result, Shape};
 use std::sync::{Arc, LazyLock};
 
-/// One thread and eight, each without vector instructions and with those of the processor.
+/// One thread and eight, each with scalar code and with the processor's SIMD level.
 pub(crate) fn devices() -> &'static [(String, Device)] {
     static DEVICES: LazyLock<Vec<(String, Device)>> = LazyLock::new(open);
     &DEVICES
@@ -22,7 +22,7 @@ fn open() -> Vec<(String, Device)> {
     arms.into_iter().flatten().map(open).collect()
 }
 
-/// Numbers that are the same in every run.
+/// A deterministic random generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -46,13 +46,13 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// Elements by their place in memory.
+    /// Creates a tensor; `element` maps an offset to a number.
     pub(crate) fn new(dtype: DType, layout: Layout, element: impl FnMut(usize) -> f64) -> Self {
         let bytes = (0..layout.range().end).map(element).flat_map(|number| to_bytes(dtype, number)).collect();
         Self { operand: Operand { dtype, layout }, bytes }
     }
 
-    /// Small whole numbers, which sums and products of a few keep exact.
+    /// Small integers: sums and products of a few of them are exact.
     pub(crate) fn random(dtype: DType, layout: Layout, random: &mut Random) -> Self {
         let low = if matches!(dtype, DType::U8 | DType::U32) { 0.0 } else { -4.0 };
         Self::new(dtype, layout, |_| low + random.below(9) as f64)
@@ -65,7 +65,7 @@ impl Tensor {
     }
 }
 
-/// The place of each element of a layout, row by row.
+/// Returns the offset of each element of a layout, in row-major order.
 fn places(layout: &Layout) -> Vec<usize> {
     let mut places = vec![layout.offset() as isize];
     for (&length, &stride) in layout.shape().iter().zip(layout.strides()) {
@@ -82,7 +82,7 @@ pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     kiln_testkit::decode(bytes, dtype)
 }
 
-/// Ways in which elements of a shape can lie: one of each kind.
+/// Layouts of a shape, one of each kind.
 pub(crate) fn layouts(shape: &Shape) -> Vec<(&'static str, Layout)> {
     let rank = shape.rank();
     let contiguous = Layout::contiguous(shape.clone());
@@ -108,7 +108,7 @@ pub(crate) fn layouts(shape: &Shape) -> Vec<(&'static str, Layout)> {
     layouts
 }
 
-/// A kernel that only computes.
+/// Creates a kernel without a core.
 pub(crate) fn map(shape: &Shape, operands: &[Operand], instructions: Vec<Instruction>, dtype: DType) -> Kernel {
     let body = Body { space: shape.clone(), operands: operands.to_vec(), program: Program { instructions } };
     kernel(Core::Map, body, dtype)
@@ -140,7 +140,7 @@ pub(crate) fn plan_of(kernel: Kernel) -> Plan {
     }
 }
 
-/// Runs a plan and returns the bytes of its own values.
+/// Runs a plan and returns the bytes of its dedicated values.
 pub(crate) fn run_plan(device: &Device, plan: Plan, inputs: &[Tensor], scalars: &[u32]) -> Result<Vec<Vec<u8>>> {
     let plan = Arc::new(plan);
     let compiled = device.compile(&plan)?;
@@ -152,7 +152,7 @@ pub(crate) fn run_plan(device: &Device, plan: Plan, inputs: &[Tensor], scalars: 
     let own: Vec<Buffer> =
         own.map(|value| buffer((value.ty.shape.elem_count() * value.ty.dtype.bytes()) as u64)).collect();
     for buffer in slots.iter().chain(&own) {
-        // What a step leaves out is seen.
+        // Poison, so that elements that a step does not write are noticed.
         buffer.map_write(|bytes| bytes.fill(0xa5))?;
     }
     let inputs: Vec<&Buffer> = inputs.iter().collect();

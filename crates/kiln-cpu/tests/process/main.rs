@@ -1,4 +1,4 @@
-//! What only a process of its own can show: how fast it starts, which threads it has, how much memory is resident.
+//! Tests that need a separate process: start-up time, threads, resident memory.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,22 +10,22 @@ mod threads;
 
 use std::process::Command;
 
-/// Set for a child: what it does.
+/// The environment variable with the role of a child process.
 const ROLE: &str = "KILN_CPU_TEST_ROLE";
 
-/// The role of this process, where it is a child.
+/// Returns the role of this process if it is a child.
 fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// This test binary again, as a child that runs `test` in `role`.
+/// Starts this test binary as a child process that runs `test` in `role`.
 fn child(test: &str, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
     command
 }
 
-/// Runs `body` in a process of its own, which `test` becomes when it is run again.
+/// Runs `body` in a child process that runs only `test`.
 #[cfg(target_os = "linux")]
 fn in_own_process(test: &str, body: impl FnOnce()) {
     if role().is_some() {

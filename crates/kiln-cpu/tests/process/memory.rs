@@ -1,4 +1,4 @@
-//! Memory goes back to the system.
+//! Memory is returned to the system.
 
 use crate::in_own_process;
 use kiln_cpu::CpuOptions;
@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 const WARM_UP_BYTES: u64 = 16 << 20;
 const BURST_BYTES: u64 = 2 << 30;
 
-/// After a burst of 2 GiB in large blocks and an idle period, resident memory is back where it began.
+/// After a burst of 2 GiB in large blocks and an idle period, resident memory is back at its initial size.
 #[test]
 fn a_burst_of_large_buffers_goes_back_when_idle() {
     in_own_process("memory::a_burst_of_large_buffers_goes_back_when_idle", || {
@@ -26,13 +26,13 @@ fn a_burst_of_small_buffers_goes_back_when_idle() {
     });
 }
 
-/// Freeing every second one of many blocks splits the system's list of maps until it is full. Their memory goes
-/// back even so.
+/// Freeing every second of many blocks fragments the process's memory maps up to the system's limit. Their memory is
+/// returned even then.
 #[test]
 fn more_blocks_than_the_system_lists_go_back_in_any_order() {
     in_own_process("memory::more_blocks_than_the_system_lists_go_back_in_any_order", || {
         let list: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
-        // 64 Ki by default. Where it is far higher, no process gets there.
+        // 64 Ki by default. If it is far higher, no process reaches it.
         let blocks = (list * 2 + 10_000).min(200_000);
         let burst = Burst { bytes: blocks * (64 << 10), touched_every: 64 << 10, size: |_| 64 << 10 };
         check_burst(PoolConfig { pooling: false, ..PoolConfig::default() }, &burst);
@@ -41,17 +41,17 @@ fn more_blocks_than_the_system_lists_go_back_in_any_order() {
 
 struct Burst {
     bytes: u64,
-    /// From the first byte of a buffer on.
+    /// Distance between touched bytes of a buffer.
     touched_every: usize,
     /// The size of each buffer, by its number.
     size: fn(u64) -> u64,
 }
 
-/// Runs a burst, and waits until its memory went back.
+/// Runs a burst, and waits until its memory is returned.
 fn check_burst(config: PoolConfig, burst: &Burst) {
     let pool = PoolOptions::new().config(PoolConfig { maintenance_interval: INTERVAL, ..config });
     let device = kiln_cpu::open(CpuOptions::new().pool(pool)).unwrap();
-    // The program's own code counts as resident too, from its first use on.
+    // The program's code counts as resident from its first use.
     hold_and_drop(&device, WARM_UP_BYTES, burst);
     device.pool().clear().unwrap();
     let before = resident_bytes();
@@ -69,7 +69,7 @@ fn check_burst(config: PoolConfig, burst: &Burst) {
     }
 }
 
-/// Allocates buffers, touches their pages, and drops every second one before the others. Returns what was resident.
+/// Allocates buffers, touches their pages, and drops every second one before the others. Returns the resident bytes before that.
 fn hold_and_drop(device: &Device, bytes: u64, burst: &Burst) -> u64 {
     let mut buffers: Vec<Option<Buffer>> = Vec::new();
     let mut held = 0;
@@ -85,7 +85,7 @@ fn hold_and_drop(device: &Device, bytes: u64, burst: &Burst) -> u64 {
     resident
 }
 
-/// Counted page by page: the quick numbers of `status` and `statm` are off by some hundred KiB.
+/// Counted page by page: the counters in `status` and `statm` are off by some hundred KiB.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();

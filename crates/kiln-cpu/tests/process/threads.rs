@@ -17,7 +17,7 @@ fn thread_names() -> Vec<String> {
 }
 
 /// The names of the threads once they are `expected`: a thread takes its name when it first runs, and is listed until
-/// the system has buried it.
+/// the system has removed it.
 fn wait_for(expected: &[String]) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while thread_names() != expected {
@@ -49,7 +49,7 @@ fn all_threads_of_a_device_end_with_it() {
     });
 }
 
-/// Counts its end, late.
+/// Increments a counter when it is dropped, after a delay.
 struct Late(Arc<AtomicUsize>);
 
 impl Drop for Late {
@@ -63,7 +63,7 @@ thread_local! {
     static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Not only told to end: what a worker still does when it ends has happened when the drop returns.
+/// Dropping joins the workers: everything that a worker does at its end has happened when the drop returns.
 #[test]
 fn dropping_threads_waits_for_their_end() {
     let ended = Arc::new(AtomicUsize::new(0));

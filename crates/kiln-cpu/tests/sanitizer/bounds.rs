@@ -35,7 +35,7 @@ fn an_index_beyond_a_buffer() {
     assert_eq!((second.global_id, second.local_index, second.workgroup_id), ([5, 0, 0], 1, [1, 0, 0]));
 }
 
-/// Two faults in one line are two.
+/// Two faults in one line are two findings.
 #[test]
 fn two_indices_of_one_line() {
     let kernel = format!(

@@ -1,4 +1,4 @@
-//! The sanitizer finds each kind of planted fault where it is, and nothing in kernels that are sound.
+//! The sanitizer locates each kind of planted fault, and reports nothing for correct kernels.
 #![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ fn open() -> Device {
     kiln_cpu::open(CpuOptions::new().sanitized(true)).unwrap()
 }
 
-/// What is found in a kernel that writes `y`, of `len` words, with a read-only `x` beside it where it has one.
+/// Returns the findings of a kernel that writes `y`, of `len` words, and may read `x`.
 fn found(text: &str, len: u32, workgroups: u32) -> Vec<Finding> {
     found_with(text, len, workgroups, KernelOptions::default())
 }
@@ -36,12 +36,12 @@ fn found_with(text: &str, len: u32, workgroups: u32, options: KernelOptions) -> 
     kiln_cpu::take_findings(&device)
 }
 
-/// One line, so that line 2 is the first of a test.
+/// One line, so that a test's source begins in line 2.
 const DECLARED: &str = "alias Id = vec3<u32>;\n";
 const Y: &str = "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n";
 const X_Y: &str = "@group(0) @binding(0) var<storage, read> x: array<u32>; @group(0) @binding(1) var<storage, read_write> y: array<u32>;\n";
 
-/// Kind, line, variable, index, and the first numbers of both invocations.
+/// Kind, line, variable, index, and the x coordinates of both invocations.
 type Row<'a> = (FindingKind, u32, Option<&'a str>, Option<u64>, u32, Option<u32>);
 
 fn row(finding: &Finding) -> Row<'_> {

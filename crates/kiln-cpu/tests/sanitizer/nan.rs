@@ -1,4 +1,4 @@
-//! NaN made of numbers.
+//! NaN computed from numbers that are not NaN.
 
 use super::{expect, found};
 use kiln_cpu::FindingKind;
@@ -28,12 +28,12 @@ fn nan_made_of_numbers_that_reaches_memory() {
     assert!(found_quotient[0].message.contains("makes NaN of inf and inf"), "{}", found_quotient[0]);
     // A number on this processor, and NaN on most GPUs.
     expect(&found(&kernel("pow(1.0 - f, 2.0)"), 4, 1), &[(kind, 5, Some("y"), Some(2), 2, None)]);
-    // Nobody sees the one that is not selected, and what comes in as NaN was not made here.
+    // A value that is not selected is unused, and a NaN that was read was not computed here.
     expect(&found(&kernel("select(f / f, 0.0, f == 0.0)"), 4, 1), &[]);
     expect(&found(&kernel("bitcast<f32>(0x7fc00001u + id.x) * 2.0"), 4, 1), &[]);
 }
 
-/// All make NaN, and one of them writes: its own, not that of who came last.
+/// All invocations compute NaN and one writes its own: the finding names that invocation, not the last.
 #[test]
 fn nan_is_of_who_made_it() {
     let kernel = "@group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -47,7 +47,7 @@ fn nan_is_of_who_made_it() {
     assert!(found[0].message.ends_with("makes NaN of -4, which line 6 writes to `y[3]`"), "{}", found[0]);
 }
 
-/// What a subgroup adds or multiplies: each of its invocations has NaN of numbers, and one that brings it is not told of the others'.
+/// A subgroup sum or product of numbers that is NaN is reported for every invocation; one of operands that are NaN is not.
 #[test]
 fn nan_made_by_a_subgroup() {
     let kernel = |value: &str| {
@@ -67,7 +67,7 @@ fn nan_made_by_a_subgroup() {
     assert_eq!(all[0].count, 8);
     expect(&found(&kernel("value = subgroupAdd(vec2(1.0, huge)).y;"), 8, 1), &made);
     expect(&found(&kernel("value = subgroupMul(select(huge, 0.0, l == 5u));"), 8, 1), &made);
-    // The first who has both kinds of infinity.
+    // The first invocation that has seen both infinities.
     let scanned = found(&kernel("value = subgroupInclusiveAdd(huge);"), 8, 1);
     expect(&scanned, &[(FindingKind::NotANumber, 6, Some("y"), Some(4), 4, None)]);
     expect(&found(&kernel("value = subgroupAdd(abs(huge));"), 8, 1), &[]);
@@ -75,7 +75,7 @@ fn nan_made_by_a_subgroup() {
     expect(&found(&kernel("value = subgroupAdd(bitcast<f32>(0x7fc00001u + l));"), 8, 1), &[]);
 }
 
-/// A kernel with the number of each invocation as a float, 0 first, so that `f / f` is NaN for the first one alone.
+/// A kernel with the invocation's index as a float, so that `f / f` is NaN only in the first invocation.
 fn on_floats(body: &str) -> String {
     format!(
         "@group(0) @binding(1) var<storage, read_write> y: array<u32>; var<workgroup> tile: array<f32, 4>;
@@ -92,7 +92,7 @@ fn on_floats(body: &str) -> String {
 #[test]
 fn nan_made_of_numbers_that_decides_something() {
     let table = [
-        // A branch, also behind what else it takes.
+        // A branch, alone or with other conditions.
         ("if (f / f > 0.5) { y[l] = 1u; }", None),
         ("let part = f / f; if (l < 4u && part > 0.5) { y[l] = 1u; }", None),
         ("if (any(both / f < vec2(2.0))) { y[l] = 1u; }", None),
@@ -104,13 +104,13 @@ fn nan_made_of_numbers_that_decides_something() {
         // An index.
         ("y[u32(f / f)] = 1u;", Some("y")),
         ("tile[l] = f; let one = tile[u32(f / f) / 2u]; if (one > 9.0) { y[l] = 1u; }", Some("tile")),
-        // What is written: a number that was chosen, cut off or converted.
+        // A stored value that was selected, clamped or converted.
         ("y[l] = u32(f / f);", Some("y")),
         ("y[l] = select(1u, 2u, f / f > 0.5);", Some("y")),
         ("tile[l] = clamp(f / f, 0.0, 1.0);", Some("tile")),
         ("tile[l] = max(f / f, 0.0) * 2.0;", Some("tile")),
         ("tile[l] = (min(both / f, vec2(1.0)) + 1.0).x;", Some("tile")),
-        // On the way: variables, functions.
+        // Through variables and functions.
         ("var most = 0.0; most = max(most, f / f); tile[l] = most;", Some("tile")),
         ("var is_more = false; is_more = f / f > 0.5; if (is_more) { y[l] = 1u; }", None),
         ("y[l] = share(f / f);", Some("y")),
@@ -138,7 +138,7 @@ fn nan_made_of_numbers_that_decides_something() {
     }
 }
 
-/// NaN that was looked for, or that nobody uses.
+/// NaN that the kernel tests for, or that is unused.
 #[test]
 fn nan_that_decides_nothing_is_silent() {
     let table = [
@@ -157,12 +157,12 @@ fn nan_that_decides_nothing_is_silent() {
         "let part = f / f; if ((part > 0.5) | (f == 0.0)) { y[l] = 1u; }",
         "let part = u32(f / f); if (f != 0.0) { y[part] = part; }",
         "var part = f / f; var is_more = part > 0.5; if (f == 0.0) { is_more = false; } if (is_more) { y[l] = 1u; }",
-        // One of another invocation, behind a barrier.
+        // A value of another invocation, after a barrier.
         "var is_more = (f - 3.0) / (f - 3.0) > 0.5; workgroupBarrier(); if (l == 3u) { is_more = false; } if (is_more) { y[l] = 1u; }",
-        // One of a vector, which is not the other.
+        // One component of a vector; the other is a number.
         "let parts = vec2(f / f, 1.0); if (parts.y > 0.5) { y[u32(parts.y)] = 0u; }",
         "let parts = vec2<u32>(vec2(f / f, 1.0)); if (l == 0u) { y[parts.y] = parts.y; }",
-        // What came in as NaN was not made here.
+        // A NaN that was read was not computed here.
         "let part = bitcast<f32>(0x7fc00001u + l); if (part > 0.5) { y[l] = 1u; }",
     ];
     for body in table {

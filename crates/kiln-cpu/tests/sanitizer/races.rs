@@ -1,4 +1,4 @@
-//! Races: inside of work-groups, between them, and what is none.
+//! Races within and between workgroups, and accesses that are not races.
 
 use super::{DECLARED, X_Y, Y, expect, found, open};
 use kiln_cpu::FindingKind;
@@ -17,7 +17,7 @@ fn a_race_inside_of_a_work_group() {
         )
     };
     let found_without = found(&kernel(""), 8, 1);
-    // The first one reads before the second one writes, which nothing was written to then.
+    // The first invocation reads before the second writes, so it also reads uninitialized memory.
     let (race, unwritten) = (FindingKind::Race, FindingKind::Uninitialised);
     expect(
         &found_without,
@@ -30,7 +30,7 @@ fn a_race_inside_of_a_work_group() {
     );
     assert_eq!((found_without[1].other_line, found_without[1].count), (Some(7), 8));
     expect(&found(&kernel("workgroupBarrier();"), 8, 1), &[]);
-    // It orders buffers, and not the memory of the work-group.
+    // It orders accesses to buffers, not to workgroup memory.
     assert!(found(&kernel("storageBarrier();"), 8, 1).iter().any(|finding| finding.kind == race));
 }
 
@@ -81,7 +81,7 @@ fn a_race_between_work_groups() {
     assert_eq!(found_between[0].count, 2);
 }
 
-/// A grid above the limit of a dispatch runs in parts, which are one launch: nothing orders them for the kernel.
+/// A grid above the limit of a dispatch runs in parts of one launch, which are not ordered for the kernel.
 #[test]
 fn a_race_between_parts_of_a_wide_grid() {
     let device = open();
@@ -96,7 +96,7 @@ fn a_race_between_parts_of_a_wide_grid() {
         );
         let kernel = device.kernel(KernelSource::wgsl(text).named("k.wgsl")).unwrap();
         let mut y = device.buffer_of::<u32>(last as usize + 1).unwrap();
-        // A second launch comes behind the first one: that it writes the same words is no race.
+        // A second launch follows the first, so writes to the same words are not a race.
         for _ in 0..2 {
             kernel.launch().bind("y", &mut y).grid(Grid::workgroups(workgroups)).submit().unwrap();
         }

@@ -1,10 +1,10 @@
-//! Kernels without a fault, and devices that watch nothing.
+//! Correct kernels, and devices without the sanitizer.
 
 use super::{X_Y, expect, found, found_with, open};
 use kiln_cpu::{CpuOptions, FindingKind};
 use kiln_device::{Grid, KernelFlag, KernelOptions, KernelSource};
 
-/// Kernels as people write them, without a fault: nothing is found.
+/// Typical correct kernels have no findings.
 #[test]
 fn sound_kernels_are_silent() {
     let saxpy = "y[id.x] = y[id.x] + 3u * x[id.x];";
@@ -48,7 +48,7 @@ fn sound_kernels_are_silent() {
     expect(&found(mailbox, 4, 2), &[]);
 }
 
-/// The tiled product of the README of many a library, on sizes that are no multiple of the tile.
+/// The usual tiled matrix product, on sizes that are not multiples of the tile.
 #[test]
 fn a_tiled_product_is_silent() {
     const MATMUL: &str = "
@@ -88,14 +88,14 @@ fn a_tiled_product_is_silent() {
         kiln_cpu::take_findings(&device)
     };
     expect(&run(MATMUL), &[]);
-    // Without the second barrier, the next round's tiles are written while others still read.
+    // Without the second barrier, the tiles of the next iteration are written while other invocations still read.
     let second = MATMUL.rfind("workgroupBarrier();").unwrap();
     let without = format!("{}{}", &MATMUL[..second], &MATMUL[second + "workgroupBarrier();".len()..]);
     let found = run(&without);
     assert!(!found.is_empty() && found.iter().all(|finding| finding.kind == FindingKind::Race), "{found:?}");
 }
 
-/// What it takes to watch a kernel is bounded.
+/// The memory of the sanitizer is bounded.
 #[test]
 fn buffers_that_are_too_large_to_watch_are_refused() {
     let device = open();
@@ -108,7 +108,7 @@ fn buffers_that_are_too_large_to_watch_are_refused() {
     assert!(error.to_string().contains("at most 134217728 bytes, found 134217732"), "{error}");
 }
 
-/// A device that is not sanitized finds nothing, and one that is runs what others compiled with other code.
+/// A device without the sanitizer reports nothing, and a sanitized device compiles separate code.
 #[test]
 fn only_a_sanitized_device_finds_anything() {
     let plain = kiln_cpu::open(CpuOptions::new()).unwrap();

@@ -1,4 +1,4 @@
-//! What invocations do together: barriers and subgroups.
+//! Barriers and subgroup operations.
 
 use super::{X_Y, Y, expect, found};
 use kiln_cpu::{Finding, FindingKind};
@@ -36,7 +36,7 @@ fn a_barrier_that_not_all_reach() {
     expect(&found(&kernel(&format!("{clean}\nworkgroupBarrier();")), 8, 1), &[]);
 }
 
-/// Also where the work-group goes by a number of each invocation as it is, or by what a function with barriers gives back.
+/// Also if a condition around a barrier differs between invocations, or is the result of a function with barriers.
 #[test]
 fn a_barrier_behind_what_is_not_the_same_for_all() {
     let kernel = |body: &str| {
@@ -54,7 +54,7 @@ fn a_barrier_behind_what_is_not_the_same_for_all() {
     }
 }
 
-/// Subgroups are of eight, so that what relies on it is sound; a barrier of theirs orders what they do, and nothing else.
+/// Subgroups have eight invocations, so code that relies on that is correct. A subgroup barrier orders accesses within the subgroup only.
 #[test]
 fn subgroups_while_they_are_watched() {
     let sums = format!(

@@ -1,4 +1,4 @@
-//! Reads of what nothing was written to.
+//! Reads of uninitialized memory.
 
 use super::{X_Y, Y, expect, found, found_with};
 use kiln_cpu::FindingKind;
@@ -15,7 +15,7 @@ fn memory_of_a_work_group_that_nothing_was_written_to() {
             y[id.x] = first.x + part[3].y;
         }}"
     );
-    // All of them begin anew with each work-group. A vector of which a part was written is no fault.
+    // All of them are uninitialized again in each workgroup. A partially written vector is not reported.
     let found = found(&kernel, 4, 2);
     expect(&found, &[(FindingKind::Uninitialised, 8, Some("part"), Some(3), 0, None)]);
     assert_eq!(found[0].count, 4);
@@ -58,7 +58,7 @@ fn a_variable_that_nothing_was_written_to() {
             (kind, 11, Some("last"), None, 1, None),
         ],
     );
-    // In a loop it begins anew with each round.
+    // A variable of a loop body is uninitialized in each iteration.
     let kernel = format!(
         "{Y}@compute @workgroup_size(2) fn main(@builtin(global_invocation_id) id: Id) {{
             for (var i = 0u; i < 2u; i++) {{
