@@ -63,6 +63,7 @@ impl<const N: usize> StridedIter<N> {
         if range.is_empty() {
             return;
         }
+        // No length is 0 from here on, because the range would be empty: dividing by them is safe.
         let (inner, outer) = match self.axes.split_last() {
             Some((inner, outer)) => (*inner, outer),
             None => (Axis { length: 1, strides: [0; N] }, &self.axes[..]),

@@ -91,7 +91,8 @@ impl Columns {
         }
     }
 
-    /// Merges everything into the accumulators. If there are more columns than accumulators, several columns share one.
+    /// Merges everything into the accumulators. If there are more columns than accumulators, several columns share
+    /// one.
     pub(super) fn fold(mut self, folding: &Folding, accumulators: &mut [Accumulator]) {
         self.fold_sums(accumulators);
         for (words, indices) in

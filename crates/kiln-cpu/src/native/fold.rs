@@ -35,8 +35,8 @@ pub(super) struct Folding {
     pub(super) start: Accumulator,
     /// Merges the accumulator of a later part of the same row.
     pub(super) join: fn(&mut Accumulator, &Accumulator),
-    /// Accumulates consecutive rows of `len` elements, one per accumulator. `first` is the index of the first element in its
-    /// row.
+    /// Accumulates consecutive rows of `len` elements, one per accumulator. `first` is the index of the first
+    /// element in its row.
     pub(super) rows: unsafe fn(from: *const u8, len: usize, first: usize, accumulators: &mut [Accumulator]),
     /// Accumulates rows, which are at most as wide as there are columns.
     pub(super) columns: unsafe fn(rows: Rows, columns: &mut Columns),

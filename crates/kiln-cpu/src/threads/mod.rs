@@ -211,6 +211,7 @@ impl Shared {
                 // Other workers took all parts. More such small jobs are likely, so keep spinning.
                 Next::Nothing if has_news => {}
                 Next::Nothing => {
+                    // The lock is held from `next` to `wait`, so a job that is announced in between is not missed.
                     state.sleeping += 1;
                     self.wake.wait(&mut state);
                     state.sleeping -= 1;

@@ -34,6 +34,7 @@ pub(crate) fn with<const PARTS: usize, R>(lengths: [usize; PARTS], work: impl Fn
         start = start.wrapping_add(length.div_ceil(LINE));
         part
     });
+    // If `work` panics, the buffer is freed instead of kept.
     let result = work(parts);
     if size_of_val(&*lines) <= KEPT_BYTES {
         keep(|kept| kept.push(lines));

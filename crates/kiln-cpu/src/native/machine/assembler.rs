@@ -153,17 +153,21 @@ impl Assembler {
         match last {
             Source::Register(from) => self.bytes.push(0xc0 | register | from & 7),
             Source::Memory(base, offset) => {
+                // A 32-bit displacement always, so that the length does not depend on the offset.
                 self.bytes.push(0x80 | register | base as u8 & 7);
+                // As a base, the number of rsp means that a SIB byte follows; 0x24 encodes rsp without an index.
                 if base == General::Rsp {
                     self.bytes.push(0x24);
                 }
                 self.bytes.extend(offset.to_le_bytes());
             }
             Source::Element(base, size) => {
+                // Without a displacement, a base of rbp or r13 would mean something else; pointers are never in them.
                 let scale = size.trailing_zeros() as u8;
                 self.bytes.extend([0x04 | register, scale << 6 | COUNTER << 3 | base as u8 & 7]);
             }
             Source::Literal(literal) => {
+                // Relative to the end of the instruction, which includes the immediate byte.
                 self.bytes.push(0x05 | register);
                 let at = self.bytes.len();
                 self.bytes.extend([0; 4]);

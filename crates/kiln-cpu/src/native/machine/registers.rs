@@ -28,6 +28,8 @@ pub(super) enum Store {
 /// Emits a loop over vectors. rdi points to the array of argument pointers, followed by the output's; rsi is the
 /// number of elements, a nonzero multiple of eight; rdx points to the parameters. Returns `None` if it needs too many
 /// spill slots.
+///
+/// The code saves no registers: all that it uses, except rsp, are caller-saved in the System V convention.
 pub(super) fn emit(lowered: &Lowered, store: Store, is_streaming: bool) -> Option<Vec<u8>> {
     let mut emitter = Emitter::new(lowered);
     // The frame size is known only at the end; the instruction has the same length for any size.
