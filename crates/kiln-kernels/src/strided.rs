@@ -185,7 +185,7 @@ mod tests {
             for threads in Threads::all() {
                 let seen = Mutex::new(vec![0; items]);
                 parallel_for(&threads, items, cost, |range| {
-                    seen.lock().unwrap()[range].iter_mut().for_each(|n| *n += 1)
+                    seen.lock().unwrap()[range].iter_mut().for_each(|n| *n += 1);
                 })
                 .unwrap();
                 assert!(seen.into_inner().unwrap().iter().all(|&n| n == 1), "{items} {cost} {threads:?}");

@@ -178,7 +178,7 @@ impl PlanStep {
                         })
                         .collect();
                     let output = Output { program: body, memory, elements: self.elements, bytes: self.bytes };
-                    op.run(&HostCall { workers: workers, operands: &operands, output: &output })
+                    op.run(&HostCall { workers, operands: &operands, output: &output })
                 }
             }
         };

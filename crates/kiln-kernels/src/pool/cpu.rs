@@ -249,7 +249,7 @@ fn add_gradient<T: Stored>(op: &PoolGradient, call: &HostCall<'_>) -> Result<()>
                         }
                     }
                     None => {
-                        sizes.each_element([position / across, position % across], |element| plane[element] += value)
+                        sizes.each_element([position / across, position % across], |element| plane[element] += value);
                     }
                 }
             }
