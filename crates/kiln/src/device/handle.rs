@@ -2,7 +2,7 @@
 
 use super::name;
 #[cfg(feature = "events")]
-use crate::metrics::LastWords;
+use crate::metrics::FinalMetrics;
 use crate::tensor::run::{Collector, PlanCache};
 use kiln_cpu::SimdLevel;
 use kiln_ir::plan::Target;
@@ -38,13 +38,13 @@ struct Inner {
     name: String,
     tensors: TensorState,
     #[cfg(feature = "events")]
-    last_words: LastWords,
+    final_metrics: FinalMetrics,
 }
 
 #[cfg(feature = "events")]
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.last_words.say(&self.runtime);
+        self.final_metrics.send(&self.runtime);
     }
 }
 
@@ -197,8 +197,8 @@ impl Device {
     }
 
     #[cfg(feature = "events")]
-    pub(crate) fn last_words(&self) -> &LastWords {
-        &self.0.last_words
+    pub(crate) fn final_metrics(&self) -> &FinalMetrics {
+        &self.0.final_metrics
     }
 
     /// Returns the limits that plans for the device must respect.
@@ -249,7 +249,7 @@ impl From<kiln_device::Device> for Device {
             name,
             tensors,
             #[cfg(feature = "events")]
-            last_words: LastWords::default(),
+            final_metrics: FinalMetrics::default(),
         }))
     }
 }

@@ -28,5 +28,5 @@ mod publish;
 mod watch;
 
 pub use kiln_device::metrics::{Metric, MetricKind, Sample};
-pub(crate) use watch::LastWords;
+pub(crate) use watch::FinalMetrics;
 pub use watch::Watch;

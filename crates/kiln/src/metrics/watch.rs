@@ -70,7 +70,7 @@ impl Watch {
             Some(number) => devices[number] = watched,
             None => devices.push(watched),
         }
-        device.last_words().add(self, number);
+        device.final_metrics().add(self, number);
     }
 
     /// Returns the current metrics of all devices, in the order in which they were added.
@@ -167,9 +167,9 @@ impl fmt::Debug for Watch {
 
 /// The watches that receive the last metrics of a device when it closes.
 #[derive(Default)]
-pub(crate) struct LastWords(Mutex<Vec<(Weak<Shared>, usize)>>);
+pub(crate) struct FinalMetrics(Mutex<Vec<(Weak<Shared>, usize)>>);
 
-impl LastWords {
+impl FinalMetrics {
     fn add(&self, watch: &Watch, number: usize) {
         let mut watches = self.0.lock();
         watches.retain(|(watch, _)| watch.strong_count() > 0);
@@ -177,7 +177,7 @@ impl LastWords {
     }
 
     /// Sends the last metrics to them.
-    pub(crate) fn say(&mut self, device: &kiln_device::Device) {
+    pub(crate) fn send(&mut self, device: &kiln_device::Device) {
         for (watch, number) in self.0.get_mut().drain(..) {
             let Some(watch) = watch.upgrade() else { continue };
             let mut devices = watch.devices.lock();
