@@ -92,7 +92,7 @@ impl Ready {
     fn new(device: &Device, graph: &OpGraph, target: &Target) -> Self {
         let plan = Arc::new(Plan::new(graph, target).unwrap());
         let slots = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
-        let own = plan.values.iter().find(|value| value.place == Place::Own).unwrap();
+        let own = plan.values.iter().find(|value| value.place == Place::Dedicated).unwrap();
         let output = device.buffer((own.ty.shape.elem_count() * own.ty.dtype.bytes()) as u64).unwrap();
         Self { plan: device.compile(&plan).unwrap(), slots, output }
     }

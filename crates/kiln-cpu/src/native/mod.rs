@@ -74,7 +74,7 @@ impl NativePlan {
     /// # Errors
     /// Returns `Internal` if the plan is malformed; errors of [`WgslStep::new`] if a step has no CPU code.
     pub(crate) fn new(cpu: Arc<CpuDevice>, device: &Device, plan: &Arc<Plan>) -> Result<Self> {
-        let own = plan.values.iter().filter(|value| value.place == Place::Own).count();
+        let own = plan.values.iter().filter(|value| value.place == Place::Dedicated).count();
         let mut requirements: Vec<BufferRequirement> =
             plan.slots.iter().map(|&bytes| BufferRequirement { bytes, alignment: 4 }).collect();
         let mut places = Vec::with_capacity(plan.values.len());
@@ -83,7 +83,7 @@ impl NativePlan {
             match value.place {
                 Place::Slot(slot) if plan.slots.get(slot).is_some_and(|&size| bytes <= size) => places.push(slot),
                 Place::Slot(slot) => return Err(bug(format!("a value of {bytes} bytes does not fit slot {slot}"))),
-                Place::Own => {
+                Place::Dedicated => {
                     places.push(requirements.len());
                     requirements.push(BufferRequirement { bytes, alignment: value.ty.dtype.bytes() });
                 }

@@ -42,7 +42,7 @@ fn fused_and_unfused_plans_agree_with_the_formula() {
         let sums: Vec<f64> = (0..columns).map(|c| (0..rows).map(|r| y(r, c)).sum()).collect();
         for target in [Target::CPU, Target::CPU.unfused()] {
             let plan = Plan::new(&graph(rows, columns), &target).unwrap();
-            assert_eq!(plan.values.iter().filter(|value| value.place == Place::Own).count(), 2);
+            assert_eq!(plan.values.iter().filter(|value| value.place == Place::Dedicated).count(), 2);
             assert!(rows == 1 || !plan.slots.is_empty(), "a value between two steps has a slot");
             for (name, device) in devices() {
                 let found = run_plan(device, plan.clone(), std::slice::from_ref(&input), &[3.0f32.to_bits()]).unwrap();

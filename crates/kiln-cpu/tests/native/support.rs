@@ -131,7 +131,7 @@ pub(crate) fn plan_of(kernel: Kernel) -> Plan {
     let layout = Layout::contiguous(ty.shape.clone());
     Plan {
         steps: vec![Step { kernel, reads, writes: 0 }],
-        values: vec![Value { ty, place: Place::Own }],
+        values: vec![Value { ty, place: Place::Dedicated }],
         slots: Vec::new(),
         held: Vec::new(),
         outputs: vec![PlanOutput { source: Source::Value(0), layout }],
@@ -148,7 +148,7 @@ pub(crate) fn run_plan(device: &Device, plan: Plan, inputs: &[Tensor], scalars: 
     let inputs: Vec<Buffer> =
         inputs.iter().map(|tensor| device.buffer_from(&tensor.bytes).unwrap().as_bytes().clone()).collect();
     let slots: Vec<Buffer> = plan.slots.iter().map(|&bytes| buffer(bytes)).collect();
-    let own = plan.values.iter().filter(|value| value.place == Place::Own);
+    let own = plan.values.iter().filter(|value| value.place == Place::Dedicated);
     let own: Vec<Buffer> =
         own.map(|value| buffer((value.ty.shape.elem_count() * value.ty.dtype.bytes()) as u64)).collect();
     for buffer in slots.iter().chain(&own) {

@@ -174,7 +174,7 @@ fn memory(plan: &Plan, source: Source) -> Memory {
         Source::Input(input) => Memory::Input(input),
         Source::Value(value) => match plan.values[value].place {
             Place::Slot(slot) => Memory::Slot(slot),
-            Place::Own => Memory::Output(plan.dedicated_values()[value].unwrap_or_default()),
+            Place::Dedicated => Memory::Output(plan.dedicated_values()[value].unwrap_or_default()),
         },
     }
 }

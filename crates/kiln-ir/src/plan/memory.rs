@@ -15,7 +15,7 @@ pub(super) fn assign(plan: &mut Plan) {
     let mut taken_until: Vec<usize> = Vec::new();
     let writers = writers(plan);
     for value in 0..plan.values.len() {
-        if plan.values[value].place == Place::Own {
+        if plan.values[value].place == Place::Dedicated {
             continue;
         }
         let (bytes, written) = (plan.values[value].ty.bytes(), writers[value]);
@@ -66,13 +66,13 @@ impl Plan {
     /// Returns, for each value with a dedicated buffer, its index among them.
     pub fn dedicated_values(&self) -> Vec<Option<usize>> {
         let mut own = 0..;
-        let number = |value: &Value| if value.place == Place::Own { own.next() } else { None };
+        let number = |value: &Value| if value.place == Place::Dedicated { own.next() } else { None };
         self.values.iter().map(number).collect()
     }
 
     /// Returns the bytes that a run allocates: all slots and the outputs that are values.
     pub fn peak_bytes(&self) -> u64 {
-        let outputs = self.values.iter().filter(|value| value.place == Place::Own);
+        let outputs = self.values.iter().filter(|value| value.place == Place::Dedicated);
         self.slots.iter().sum::<u64>() + outputs.map(|value| value.ty.bytes()).sum::<u64>()
     }
 
@@ -87,7 +87,7 @@ impl Plan {
         let live_at = |step: usize| {
             let is_live = |&value: &usize| {
                 writers[value] <= step
-                    && (self.values[value].place == Place::Own || last_reads[value].max(writers[value]) >= step)
+                    && (self.values[value].place == Place::Dedicated || last_reads[value].max(writers[value]) >= step)
             };
             (0..self.values.len()).filter(is_live).map(|value| self.values[value].ty.bytes()).sum()
         };

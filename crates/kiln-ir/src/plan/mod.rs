@@ -93,7 +93,7 @@ pub struct Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A dedicated buffer that outlives the run: an output or a held node.
-    Own,
+    Dedicated,
     /// A shared slot.
     Slot(usize),
 }

@@ -33,13 +33,13 @@ pub(super) fn build(graph: &OpGraph, target: &Target, fused: Fused) -> Plan {
     for (leaf, layout) in fused.outputs {
         let source = builder.source(leaf);
         if let Source::Value(value) = source {
-            builder.plan.values[value].place = Place::Own;
+            builder.plan.values[value].place = Place::Dedicated;
         }
         builder.plan.outputs.push(PlanOutput { source, layout });
     }
     for &node in &graph.held {
         if let Some(value) = builder.plan.values.get_mut(builder.value_of[node]) {
-            value.place = Place::Own;
+            value.place = Place::Dedicated;
             builder.plan.held.push((node, builder.value_of[node]));
         }
     }

@@ -154,7 +154,7 @@ impl Plan {
             self.verify_range(output.source, &operand, &inputs)?;
             if let Source::Value(value) = output.source {
                 check!(is_written[value], "no step writes value {value}, an output");
-                check!(self.values[value].place == Place::Own, "value {value} is an output in a slot");
+                check!(self.values[value].place == Place::Dedicated, "value {value} is an output in a slot");
             }
         }
         Ok(())

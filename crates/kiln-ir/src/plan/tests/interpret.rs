@@ -116,7 +116,7 @@ pub(super) fn run_plan(plan: &Plan, data: &Data) -> Vec<Vec<f64>> {
     let memory = |source: Source, slots: &[Vec<f64>], own: &[Vec<f64>]| match source {
         Source::Input(input) => data.inputs[input].clone(),
         Source::Value(value) => match plan.values[value].place {
-            Place::Own => own[value].clone(),
+            Place::Dedicated => own[value].clone(),
             Place::Slot(slot) => slots[slot].clone(),
         },
     };
@@ -144,7 +144,7 @@ pub(super) fn run_plan(plan: &Plan, data: &Data) -> Vec<Vec<f64>> {
         assert_eq!(result.len(), kernel.output.shape.elem_count());
         result.iter().for_each(|&x| check_range(x, kernel.output.dtype));
         match plan.values[step.writes].place {
-            Place::Own => own[step.writes] = result,
+            Place::Dedicated => own[step.writes] = result,
             Place::Slot(slot) => slots[slot] = result,
         }
     }

@@ -333,7 +333,7 @@ fn lifetimes(plan: &Plan) -> Vec<(usize, usize)> {
     let lifetime = |value: usize| {
         let written = plan.steps.iter().position(|step| step.writes == value).unwrap_or(last);
         let read = plan.steps.iter().rposition(|step| step.reads.contains(&Source::Value(value))).unwrap_or(written);
-        (written, if plan.values[value].place == Place::Own { last } else { read })
+        (written, if plan.values[value].place == Place::Dedicated { last } else { read })
     };
     (0..plan.values.len()).map(lifetime).collect()
 }
@@ -351,7 +351,7 @@ fn slots_are_shared_only_by_values_that_never_meet() {
                 let meet = lifetimes[a].0 <= lifetimes[b].1 && lifetimes[b].0 <= lifetimes[a].1;
                 let (a, b) = (&plan.values[a], &plan.values[b]);
                 let have_bytes = a.ty.bytes() > 0 && b.ty.bytes() > 0;
-                assert!(a.place == Place::Own || a.place != b.place || !meet || !have_bytes, "seed {seed}");
+                assert!(a.place == Place::Dedicated || a.place != b.place || !meet || !have_bytes, "seed {seed}");
             }
         }
         assert!(plan.peak_bytes() <= plan.unshared_bytes(), "seed {seed}");

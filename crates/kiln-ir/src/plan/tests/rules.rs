@@ -100,7 +100,7 @@ fn outputs_that_need_no_kernel() {
     let sources: Vec<Source> = plan.outputs.iter().map(|output| output.source).collect();
     assert_eq!(sources, [Source::Input(0), Source::Input(0), Source::Input(0), Source::Value(0)]);
     assert_eq!(plan.outputs[1].layout.strides(), [1, 4]);
-    assert_eq!(plan.values[0].place, Place::Own);
+    assert_eq!(plan.values[0].place, Place::Dedicated);
     assert_eq!(plan.peak_bytes(), 4);
 }
 

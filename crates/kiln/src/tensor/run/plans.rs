@@ -106,7 +106,7 @@ impl CachedPlan {
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
         let numbers = plan.dedicated_values();
-        let own: Vec<&Value> = plan.values.iter().filter(|value| value.place == Place::Own).collect();
+        let own: Vec<&Value> = plan.values.iter().filter(|value| value.place == Place::Dedicated).collect();
         let (mut deliveries, mut passed) = (Vec::new(), Vec::new());
         deliveries.resize_with(own.len(), SmallVec::new);
         let mut deliver = |source: Source, to: Receiver, layout: Layout| {
