@@ -4,7 +4,7 @@
 
 use kiln_device::DeviceKind;
 use kiln_device::graph::NodeKind;
-use kiln_device::observe::{CleanupReason, Event, Happening, summarise, timeline};
+use kiln_device::observe::{CleanupReason, Event, EventKind, summarise, timeline};
 use kiln_device::{Grid, KernelSource, NullDevice, Origin, Usage};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
@@ -14,19 +14,19 @@ use tracing::{Metadata, Subscriber};
 /// A time in 2023.
 const BASE_NS: u64 = 1_700_000_000_000_000_000;
 
-fn event(device: &str, at: u64, what: Happening) -> Event {
-    Event { device: device.to_string(), at_ns: BASE_NS + at, what }
+fn event(device: &str, at: u64, kind: EventKind) -> Event {
+    Event { device: device.to_string(), at_ns: BASE_NS + at, kind }
 }
 
 fn began(device: &str, at: u64, kind: DeviceKind, is_timed: bool) -> Event {
     let name = format!("a {kind}");
     let threads = (kind == DeviceKind::Cpu).then_some(2);
-    event(device, at, Happening::WatchBegan { name, kind, threads, is_timed, reserved_bytes: 0 })
+    event(device, at, EventKind::WatchBegan { name, kind, threads, is_timed, reserved_bytes: 0 })
 }
 
 /// A kernel run that was reported as soon as it ended.
 fn run(device: &str, kernel: &str, launches: u64, start: u64, took: u64) -> Event {
-    let what = Happening::KernelRun {
+    let kind = EventKind::KernelRun {
         kernel: kernel.to_string(),
         submission: start,
         launches,
@@ -35,13 +35,13 @@ fn run(device: &str, kernel: &str, launches: u64, start: u64, took: u64) -> Even
         start_ns: Some(BASE_NS + start),
         duration_ns: Some(took),
     };
-    event(device, start + took, what)
+    event(device, start + took, kind)
 }
 
 /// Two devices with everything that is drawn: concurrent and consecutive kernels, a compile, an untimed launch, a
 /// graph, a pool.
 fn sample() -> Vec<Event> {
-    let untimed = Happening::KernelRun {
+    let untimed = EventKind::KernelRun {
         kernel: "gather".into(),
         submission: 2,
         launches: 1,
@@ -50,13 +50,13 @@ fn sample() -> Vec<Event> {
         start_ns: None,
         duration_ns: None,
     };
-    let ready = Happening::KernelReady {
+    let ready = EventKind::KernelReady {
         kernel: "gather".into(),
         origin: Origin::Compiled,
         start_ns: BASE_NS + 2_000,
         duration_ns: 1_500,
     };
-    let node = Happening::GraphNode {
+    let node = EventKind::GraphNode {
         run: 1,
         node: "look".into(),
         kind: NodeKind::Host,
@@ -66,7 +66,7 @@ fn sample() -> Vec<Event> {
         submission: None,
         done_ns: None,
     };
-    let cleanup = Happening::PoolCleanup {
+    let cleanup = EventKind::PoolCleanup {
         reason: CleanupReason::Idle,
         blocks: 1,
         bytes: 4096,
@@ -75,7 +75,7 @@ fn sample() -> Vec<Event> {
     };
     vec![
         began("cpu", 0, DeviceKind::Cpu, true),
-        event("cpu", 500, Happening::PoolTook { bytes: 4096, usage: Usage::Shared, reserved_bytes: 4096 }),
+        event("cpu", 500, EventKind::PoolTook { bytes: 4096, usage: Usage::Shared, reserved_bytes: 4096 }),
         run("cpu", "matmul", 1, 1_000, 3_000),
         run("cpu", "add", 20, 2_000, 1_000),
         began("gpu:0", 1_500, DeviceKind::SoftwareGpu, false),
@@ -83,9 +83,9 @@ fn sample() -> Vec<Event> {
         event("gpu:0", 4_000, untimed),
         run("cpu", "add", 1, 5_000, 1_000),
         event("cpu", 6_250, node),
-        event("cpu", 8_100, Happening::PoolGaveBack { bytes: 4096, reserved_bytes: 0 }),
+        event("cpu", 8_100, EventKind::PoolGaveBack { bytes: 4096, reserved_bytes: 0 }),
         event("cpu", 8_100, cleanup),
-        event("cpu", 9_000, Happening::WatchEnded { told: 8, dropped: 0, lost: 0 }),
+        event("cpu", 9_000, EventKind::WatchEnded { told: 8, dropped: 0, lost: 0 }),
     ]
 }
 
@@ -103,12 +103,12 @@ fn every_line_is_read_back_as_it_was_written() {
     // A cache event has the same content as in the cache's own stream, plus device and time.
     let text = r#"{"device":"cpu","at_ns":7,"type":"ResourceCacheAccess","data":{"cache_key":"plans:1","hit":true,"bytes":64}}"#;
     let event = Event::from_json_line(text).unwrap();
-    assert!(matches!(event.what, Happening::Cache(_)));
+    assert!(matches!(event.kind, EventKind::Cache(_)));
     assert_eq!(line(&event), text);
     // A stream of a version that did not count lost events.
     let text = r#"{"device":"cpu","at_ns":7,"type":"WatchEnded","data":{"told":8,"dropped":0}}"#;
-    let ended = Happening::WatchEnded { told: 8, dropped: 0, lost: 0 };
-    assert_eq!(Event::from_json_line(text).unwrap().what, ended);
+    let ended = EventKind::WatchEnded { told: 8, dropped: 0, lost: 0 };
+    assert_eq!(Event::from_json_line(text).unwrap().kind, ended);
     for wrong in ["", "{}", "[]", r#"{"device":"cpu","at_ns":7,"type":"Unheard","data":{}}"#] {
         assert_eq!(Event::from_json_line(wrong).unwrap_err().kind(), std::io::ErrorKind::InvalidData, "{wrong}");
     }
@@ -132,8 +132,8 @@ fn kernels_at_once_are_counted_once_in_the_window() {
 fn missing_events_are_summed() {
     let mut events = sample();
     events.pop();
-    events.push(event("cpu", 8_500, Happening::EventsDropped { count: 3 }));
-    events.push(event("cpu", 9_000, Happening::WatchEnded { told: 9, dropped: 3, lost: 4 }));
+    events.push(event("cpu", 8_500, EventKind::EventsDropped { count: 3 }));
+    events.push(event("cpu", 9_000, EventKind::WatchEnded { told: 9, dropped: 3, lost: 4 }));
     assert_eq!(summarise(&events)[0].dropped_events, 7);
 }
 

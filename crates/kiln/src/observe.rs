@@ -9,7 +9,7 @@
 //! # if !cfg!(feature = "events") {
 //! #     return Ok(()); // There is nothing to watch.
 //! # }
-//! use kiln::observe::{EventChannel, Happening, summarise, timeline};
+//! use kiln::observe::{EventChannel, EventKind, summarise, timeline};
 //! use kiln::{DType, Device, Tensor};
 //!
 //! let device = Device::cpu()?;
@@ -19,7 +19,7 @@
 //! device.unwatch(watch);
 //!
 //! let events: Vec<_> = events.iter().collect();
-//! assert!(events.iter().any(|event| matches!(event.what, Happening::KernelRun { duration_ns: Some(_), .. })));
+//! assert!(events.iter().any(|event| matches!(event.kind, EventKind::KernelRun { duration_ns: Some(_), .. })));
 //! let summary = &summarise(&events)[0];
 //! assert_eq!(summary.kernels_ns + summary.unattributed_ns, summary.window_ns);
 //! let for_perfetto = timeline(&events);

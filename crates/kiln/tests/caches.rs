@@ -5,7 +5,7 @@
 use kiln::cache::KernelCacheOptions;
 use kiln::device::CpuOptions;
 use kiln::metrics::Watch;
-use kiln::observe::{EventChannel, Happening};
+use kiln::observe::{EventChannel, EventKind};
 use kiln::{Device, Tensor};
 use kiln_resource_cache::CacheRegistrySlot;
 use kiln_resource_cache::events::CacheEvent;
@@ -58,8 +58,8 @@ fn metrics_and_events_show_the_names_of_the_registry() {
     let watch = device.watch(channel).unwrap();
     (10..20).for_each(|len| compute(&device, len));
     device.unwatch(watch).unwrap();
-    let told = events.iter().filter_map(|event| match event.what {
-        Happening::Cache(CacheEvent::ResourceCacheAccess { cache_key, .. }) => {
+    let told = events.iter().filter_map(|event| match event.kind {
+        EventKind::Cache(CacheEvent::ResourceCacheAccess { cache_key, .. }) => {
             Some(cache_key.split(':').next().unwrap().to_string())
         }
         _ => None,

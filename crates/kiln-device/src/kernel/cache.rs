@@ -7,7 +7,7 @@ use super::options::{DiskTier, KernelCacheOptions};
 use super::statistics::{DiskTierState, KernelCacheStatistics};
 use super::{LoadedKernel, Origin};
 use crate::device::{Device, DeviceApi};
-use crate::observe::{Happening, nanos, span};
+use crate::observe::{EventKind, nanos, span};
 use kiln_ir::{Error, ErrorKind, Result, error};
 use kiln_resource_cache::store::{DiskStore, Lookup, StoreError};
 use kiln_resource_cache::{Cache, CacheError, CacheRegistry, EvictionPolicy, MeanTime};
@@ -122,7 +122,7 @@ impl KernelCache {
             let times = if kernel.origin == Origin::Disk { &self.disk_hits } else { &self.compiles };
             times.record(took);
             if let Some(recorder) = api.recorder() {
-                recorder.emit(|| Happening::KernelReady {
+                recorder.emit(|| EventKind::KernelReady {
                     kernel: key.name().to_string(),
                     origin: kernel.origin,
                     start_ns: recorder.unix_ns(began),

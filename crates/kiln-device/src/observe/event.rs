@@ -12,11 +12,11 @@ use std::ops::Range;
 /// An event of a device: one line of its stream.
 ///
 /// ```
-/// use kiln_device::observe::{Event, Happening};
+/// use kiln_device::observe::{Event, EventKind};
 ///
 /// let line = r#"{"device":"cpu","at_ns":1700000000000000000,"type":"PoolGaveBack","data":{"bytes":4096,"reserved_bytes":0}}"#;
 /// let event = Event::from_json_line(line)?;
-/// assert_eq!(event.what, Happening::PoolGaveBack { bytes: 4096, reserved_bytes: 0 });
+/// assert_eq!(event.kind, EventKind::PoolGaveBack { bytes: 4096, reserved_bytes: 0 });
 /// assert_eq!(event.to_json_line()?, line);
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -27,9 +27,9 @@ pub struct Event {
     /// When it was emitted, in nanoseconds of Unix time. All other times whose names end in `_ns` and that are not
     /// durations use the same clock.
     pub at_ns: u64,
-    /// The content of the event.
+    /// The kind of event, with its data.
     #[serde(flatten)]
-    pub what: Happening,
+    pub kind: EventKind,
 }
 
 impl Event {
@@ -50,11 +50,11 @@ impl Event {
     }
 }
 
-/// The content of an event.
+/// The kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 #[non_exhaustive]
-pub enum Happening {
+pub enum EventKind {
     /// A watcher was added: the first line of a stream.
     WatchBegan {
         /// The name of the device.
@@ -201,7 +201,7 @@ pub enum Happening {
     Cache(CacheEvent),
 }
 
-impl Happening {
+impl EventKind {
     /// Returns the time range in nanoseconds of Unix time, or `None` if the event has no duration or an unknown one.
     pub(super) fn span(&self) -> Option<Range<u64>> {
         match self {

@@ -9,14 +9,14 @@
 //! #     return Ok(()); // Events are compiled out.
 //! # }
 //! use kiln_device::NullDevice;
-//! use kiln_device::observe::{EventChannel, Happening};
+//! use kiln_device::observe::{EventChannel, EventKind};
 //!
 //! let device = NullDevice::new().into_device()?;
 //! let (channel, events) = EventChannel::new(1000);
 //! let watch = device.watch(channel)?;
 //! drop(device.buffer(4096)?);
 //! device.unwatch(watch);
-//! assert!(events.iter().any(|event| matches!(event.what, Happening::PoolTook { bytes: 4096.., .. })));
+//! assert!(events.iter().any(|event| matches!(event.kind, EventKind::PoolTook { bytes: 4096.., .. })));
 //! # Ok(())
 //! # }
 //! ```
@@ -31,7 +31,7 @@ mod summary;
 mod timeline;
 mod watcher;
 
-pub use event::{CleanupReason, Event, Happening};
+pub use event::{CleanupReason, Event, EventKind};
 pub use recorder::{KernelCost, KernelRun, Profiling, Recorder};
 pub use statistics::KernelStatistics;
 pub use stream::{WatchId, WatchReport};
@@ -64,7 +64,7 @@ impl Device {
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
         let info = self.info();
-        let first = Happening::WatchBegan {
+        let first = EventKind::WatchBegan {
             name: info.name.clone(),
             kind: info.kind,
             threads: info.limits.threads,

@@ -1,7 +1,7 @@
 //! The recorder, to which a device reports what it does.
 
 use super::clock::UnixClock;
-use super::event::Happening;
+use super::event::EventKind;
 use super::statistics::{KernelStatistics, Totals};
 use super::stream::{Queue, QueuedRecord, Stream, WatchId, WatchReport};
 use super::watcher::Watcher;
@@ -43,9 +43,9 @@ impl KernelRun {
         Self { name: dispatch.kernel().name().into(), cost: dispatch.cost(), launches: 1, time: None }
     }
 
-    pub(super) fn into_event(self, submission: u64, unix_ns: impl Fn(Instant) -> u64) -> Happening {
+    pub(super) fn into_event(self, submission: u64, unix_ns: impl Fn(Instant) -> u64) -> EventKind {
         let Self { name, cost, launches, time } = self;
-        Happening::KernelRun {
+        EventKind::KernelRun {
             kernel: name.to_string(),
             submission,
             launches,
@@ -158,9 +158,9 @@ impl Recorder {
     }
 
     /// Emits an event if the device is watched. The closure runs only then.
-    pub(crate) fn emit(&self, what: impl FnOnce() -> Happening) {
+    pub(crate) fn emit(&self, kind: impl FnOnce() -> EventKind) {
         if self.is(WATCHED) {
-            self.0.queue.push(QueuedRecord::Event(what()));
+            self.0.queue.push(QueuedRecord::Event(kind()));
         }
     }
 
@@ -196,7 +196,7 @@ impl Recorder {
         self.0.device.get().map_or("", String::as_str)
     }
 
-    pub(super) fn watch(&self, watcher: Box<dyn Watcher>, first: Happening) -> Result<WatchId> {
+    pub(super) fn watch(&self, watcher: Box<dyn Watcher>, first: EventKind) -> Result<WatchId> {
         let mut stream = self.0.stream.lock();
         let id = stream.watch(&self.0.queue, self.device(), self.0.clock, watcher, first)?;
         // After the watcher is queued, so that the first event it receives is the beginning of the watch.
@@ -270,7 +270,7 @@ impl EventSink for CacheEventSink {
         if self.0.is_traced() {
             TracingSink.record(event)?;
         }
-        self.0.emit(|| Happening::Cache(event.clone()));
+        self.0.emit(|| EventKind::Cache(event.clone()));
         Ok(())
     }
 

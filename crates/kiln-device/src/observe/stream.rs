@@ -4,7 +4,7 @@
 //! into events. No lock is held while waiting for that thread: watchers are user code and may add and remove watchers.
 
 use super::clock::UnixClock;
-use super::event::{Event, Happening};
+use super::event::{Event, EventKind};
 use super::recorder::KernelRun;
 use super::watcher::Watcher;
 use kiln_ir::{Result, error};
@@ -44,13 +44,13 @@ pub(super) enum QueuedRecord {
         submission: u64,
         runs: Vec<KernelRun>,
     },
-    Event(Happening),
+    Event(EventKind),
     /// This many events were dropped.
     Dropped(u64),
     Watch {
         id: WatchId,
         watcher: GuardedWatcher,
-        first: Happening,
+        first: EventKind,
     },
     Unwatch {
         id: WatchId,
@@ -187,7 +187,7 @@ impl Stream {
         device: &str,
         clock: UnixClock,
         watcher: Box<dyn Watcher>,
-        first: Happening,
+        first: EventKind,
     ) -> Result<WatchId> {
         let id = WatchId(self.ids);
         if queue.push_first(QueuedRecord::Watch { id, watcher: GuardedWatcher(Some(watcher)), first }) {
@@ -256,15 +256,15 @@ impl Writer {
 
     fn deliver(&mut self, at: Instant, record: QueuedRecord) {
         match record {
-            QueuedRecord::Event(what) => self.emit(at, what),
+            QueuedRecord::Event(kind) => self.emit(at, kind),
             QueuedRecord::Dropped(count) => {
                 self.active.iter_mut().for_each(|watcher| watcher.report.dropped += count);
-                self.emit(at, Happening::EventsDropped { count });
+                self.emit(at, EventKind::EventsDropped { count });
             }
             QueuedRecord::Runs { submission, runs } => {
                 for run in runs {
-                    let what = run.into_event(submission, |at| self.clock.ns(at));
-                    self.emit(at, what);
+                    let kind = run.into_event(submission, |at| self.clock.ns(at));
+                    self.emit(at, kind);
                 }
             }
             QueuedRecord::Watch { id, watcher, first } => {
@@ -278,7 +278,7 @@ impl Writer {
                 let mut watcher = self.active.remove(place);
                 watcher.flush();
                 let WatchReport { told, dropped, lost } = watcher.report;
-                watcher.take(&self.event(at, Happening::WatchEnded { told, dropped, lost }));
+                watcher.take(&self.event(at, EventKind::WatchEnded { told, dropped, lost }));
                 watcher.flush();
                 let told = watcher.report;
                 // Before the report is sent, so that the caller finds the watcher's file closed.
@@ -289,13 +289,13 @@ impl Writer {
         }
     }
 
-    fn emit(&mut self, at: Instant, what: Happening) {
-        let event = self.event(at, what);
+    fn emit(&mut self, at: Instant, kind: EventKind) {
+        let event = self.event(at, kind);
         self.active.iter_mut().for_each(|watcher| watcher.take(&event));
     }
 
-    fn event(&self, at: Instant, what: Happening) -> Event {
-        Event { device: self.device.clone(), at_ns: self.clock.ns(at), what }
+    fn event(&self, at: Instant, kind: EventKind) -> Event {
+        Event { device: self.device.clone(), at_ns: self.clock.ns(at), kind }
     }
 }
 

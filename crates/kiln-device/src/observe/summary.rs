@@ -1,6 +1,6 @@
 //! Summarises an event stream: for each device, the time of each kernel.
 
-use super::event::{Event, Happening};
+use super::event::{Event, EventKind};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -85,9 +85,9 @@ impl DeviceEvents<'_> {
 
     /// Returns the times in which kernels are known to have run: ordered and disjoint.
     pub(super) fn busy(&self) -> Vec<Range<u64>> {
-        let is_run = |event: &&&Event| matches!(event.what, Happening::KernelRun { .. });
+        let is_run = |event: &&&Event| matches!(event.kind, EventKind::KernelRun { .. });
         let mut spans: Vec<Range<u64>> =
-            self.events.iter().filter(is_run).filter_map(|event| event.what.span()).collect();
+            self.events.iter().filter(is_run).filter_map(|event| event.kind.span()).collect();
         spans.sort_by_key(|span| span.start);
         let mut busy: Vec<Range<u64>> = Vec::new();
         for span in spans {
@@ -114,20 +114,20 @@ impl DeviceEvents<'_> {
         let mut kernels: BTreeMap<&str, KernelSummary> = BTreeMap::new();
         let mut watches = 0i64;
         for event in &self.events {
-            match &event.what {
-                Happening::WatchBegan { name, threads, .. } => {
+            match &event.kind {
+                EventKind::WatchBegan { name, threads, .. } => {
                     (summary.name, summary.threads) = (Some(name.clone()), *threads);
                     watches += 1;
                 }
-                Happening::WatchEnded { lost, .. } => {
+                EventKind::WatchEnded { lost, .. } => {
                     watches -= 1;
                     summary.dropped_events = summary.dropped_events.saturating_add(*lost);
                 }
-                Happening::EventsDropped { count } => {
+                EventKind::EventsDropped { count } => {
                     summary.dropped_events = summary.dropped_events.saturating_add(*count);
                 }
-                what @ Happening::KernelRun { kernel, launches, duration_ns, .. } => {
-                    kernels.entry(kernel).or_default().add(what);
+                kind @ EventKind::KernelRun { kernel, launches, duration_ns, .. } => {
+                    kernels.entry(kernel).or_default().add(kind);
                     let untimed = if duration_ns.is_none() { *launches } else { 0 };
                     summary.untimed_launches = summary.untimed_launches.saturating_add(untimed);
                 }
@@ -143,8 +143,8 @@ impl DeviceEvents<'_> {
 }
 
 impl KernelSummary {
-    fn add(&mut self, what: &Happening) {
-        let Happening::KernelRun { launches, bytes, flops, duration_ns, .. } = what else { return };
+    fn add(&mut self, kind: &EventKind) {
+        let EventKind::KernelRun { launches, bytes, flops, duration_ns, .. } = kind else { return };
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.launches, *launches);
         add(&mut self.bytes, *bytes);
@@ -160,6 +160,6 @@ impl KernelSummary {
 
 /// Returns the time from the start of an event to its report, or to its end if that is later.
 fn span_of(event: &Event) -> Range<u64> {
-    let span = event.what.span().unwrap_or(event.at_ns..event.at_ns);
+    let span = event.kind.span().unwrap_or(event.at_ns..event.at_ns);
     span.start.min(event.at_ns)..span.end.max(event.at_ns)
 }

@@ -3,7 +3,7 @@
 //! Each device is a process. Its tracks are: kernels, on several tracks if they overlap; the time in which no kernel is
 //! known to have run; compiles; graph nodes, by worker; cleanups of the pool, and the bytes of the pool as a counter.
 
-use super::event::{Event, Happening};
+use super::event::{Event, EventKind};
 use super::summary::{DeviceEvents, DeviceSummary, devices};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -99,10 +99,10 @@ impl TraceBuilder {
     }
 
     fn draw(&mut self, event: &Event) {
-        match &event.what {
-            Happening::KernelRun { kernel, launches, .. } => {
+        match &event.kind {
+            EventKind::KernelRun { kernel, launches, .. } => {
                 let together = if *launches > 1 { format!("{kernel} ×{launches}") } else { kernel.clone() };
-                match event.what.span() {
+                match event.kind.span() {
                     Some(span) => {
                         let track = KERNELS + lane(&mut self.kernels, &span);
                         self.span(together, track, event);
@@ -110,24 +110,24 @@ impl TraceBuilder {
                     None => self.instant(format!("{together} (untimed)"), KERNELS, event),
                 }
             }
-            Happening::KernelReady { kernel, .. } => {
+            EventKind::KernelReady { kernel, .. } => {
                 let track = COMPILES + lane(&mut self.compiles, &span_of(event));
                 self.span(kernel.clone(), track, event);
             }
-            Happening::GraphNode { node, worker, .. } => self.span(node.clone(), WORKERS + *worker as usize, event),
-            Happening::PoolCleanup { .. } => self.span("cleanup".into(), POOL, event),
-            Happening::PoolPressure { begins, .. } => {
+            EventKind::GraphNode { node, worker, .. } => self.span(node.clone(), WORKERS + *worker as usize, event),
+            EventKind::PoolCleanup { .. } => self.span("cleanup".into(), POOL, event),
+            EventKind::PoolPressure { begins, .. } => {
                 self.instant(if *begins { "pressure begins" } else { "pressure ends" }.into(), POOL, event);
             }
-            Happening::PoolOutOfMemory { .. } => self.instant("out of memory".into(), POOL, event),
-            Happening::EventsDropped { .. } => self.instant("events dropped".into(), UNATTRIBUTED, event),
-            Happening::WatchBegan { reserved_bytes, .. }
-            | Happening::PoolTook { reserved_bytes, .. }
-            | Happening::PoolGaveBack { reserved_bytes, .. } => {
+            EventKind::PoolOutOfMemory { .. } => self.instant("out of memory".into(), POOL, event),
+            EventKind::EventsDropped { .. } => self.instant("events dropped".into(), UNATTRIBUTED, event),
+            EventKind::WatchBegan { reserved_bytes, .. }
+            | EventKind::PoolTook { reserved_bytes, .. }
+            | EventKind::PoolGaveBack { reserved_bytes, .. } => {
                 let args = json!({ "reserved": reserved_bytes });
                 self.push("pool bytes".into(), "C", POOL, event.at_ns..event.at_ns, args);
             }
-            Happening::GraphRun { .. } | Happening::WatchEnded { .. } | Happening::Cache(_) => {}
+            EventKind::GraphRun { .. } | EventKind::WatchEnded { .. } | EventKind::Cache(_) => {}
         }
     }
 
@@ -141,11 +141,11 @@ impl TraceBuilder {
     }
 
     fn span(&mut self, name: String, track: usize, event: &Event) {
-        self.push(name, "X", track, span_of(event), data(&event.what));
+        self.push(name, "X", track, span_of(event), data(&event.kind));
     }
 
     fn instant(&mut self, name: String, track: usize, event: &Event) {
-        self.push(name, "i", track, event.at_ns..event.at_ns, data(&event.what));
+        self.push(name, "i", track, event.at_ns..event.at_ns, data(&event.kind));
     }
 
     fn push(&mut self, name: String, ph: &'static str, tid: usize, span: Range<u64>, args: Value) {
@@ -188,10 +188,10 @@ fn lane(free_at: &mut Vec<u64>, span: &Range<u64>) -> usize {
 
 /// Returns the span of an event, or the time of its report if the span is unknown.
 fn span_of(event: &Event) -> Range<u64> {
-    event.what.span().unwrap_or(event.at_ns..event.at_ns)
+    event.kind.span().unwrap_or(event.at_ns..event.at_ns)
 }
 
 /// Returns the data of an event, as in its JSON line.
-fn data(what: &Happening) -> Value {
-    serde_json::to_value(what).ok().and_then(|mut value| value.get_mut("data").map(Value::take)).unwrap_or_default()
+fn data(kind: &EventKind) -> Value {
+    serde_json::to_value(kind).ok().and_then(|mut value| value.get_mut("data").map(Value::take)).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 /// Receives the events of a device in order, on a thread of the device.
 ///
 /// It may be slow, because the device does not wait for it. If too many events queue up they are dropped, which is
-/// reported as [`EventsDropped`](super::Happening::EventsDropped).
+/// reported as [`EventsDropped`](super::EventKind::EventsDropped).
 pub trait Watcher: Send + 'static {
     /// Receives an event.
     ///

@@ -14,7 +14,7 @@ use super::shards::Shards;
 use super::slab::Slabs;
 use super::strategy::FineClasses;
 use crate::memory::{MemoryProperties, RawMemory, Usage};
-use crate::observe::{CleanupReason, Happening, nanos, span};
+use crate::observe::{CleanupReason, EventKind, nanos, span};
 use kiln_ir::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Emits an event if pressure began or ended.
     pub(crate) fn emit_pressure(&self, changed: bool) {
         if changed {
-            self.emit(|| Happening::PoolPressure {
+            self.emit(|| EventKind::PoolPressure {
                 begins: self.budget.is_pressured(),
                 reserved_bytes: self.budget.reserved(),
                 budget_bytes: self.budget.limit(),
@@ -113,9 +113,9 @@ impl<M: RawMemory + ?Sized> Core<M> {
     }
 
     /// Emits an event. Only for slow paths, because getting the recorder is a virtual call.
-    pub(crate) fn emit(&self, what: impl FnOnce() -> Happening) {
+    pub(crate) fn emit(&self, kind: impl FnOnce() -> EventKind) {
         if let Some(recorder) = self.memory.recorder() {
-            recorder.emit(what);
+            recorder.emit(kind);
         }
     }
 
@@ -127,7 +127,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let _span = span(recorder, |device| tracing::debug_span!(target: "kiln", "pool_cleanup", device, ?reason));
         let released = clean();
         if let Some((recorder, began)) = began.filter(|_| released != Released::default()) {
-            recorder.emit(|| Happening::PoolCleanup {
+            recorder.emit(|| EventKind::PoolCleanup {
                 reason,
                 blocks: released.blocks,
                 bytes: released.bytes,

@@ -6,7 +6,7 @@ use super::counters::Counter;
 use super::report::PoolReport;
 use super::slab;
 use crate::memory::{RawBlock, RawMemory};
-use crate::observe::{CleanupReason, Happening};
+use crate::observe::{CleanupReason, EventKind};
 use crate::size::Bytes;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.counters.add(Counter::DriverAllocation);
         self.update_pressure();
         tracing::trace!(bytes, usage = %request.usage, "pool took memory from the driver");
-        self.emit(|| Happening::PoolTook { bytes, usage: request.usage, reserved_bytes });
+        self.emit(|| EventKind::PoolTook { bytes, usage: request.usage, reserved_bytes });
         Ok(raw)
     }
 
@@ -175,7 +175,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         drop(raw);
         let reserved_bytes = self.budget.release(bytes);
         self.counters.add(Counter::DriverRelease);
-        self.emit(|| Happening::PoolGaveBack { bytes, reserved_bytes });
+        self.emit(|| EventKind::PoolGaveBack { bytes, reserved_bytes });
         bytes
     }
 
@@ -189,7 +189,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         self.counters.add(Counter::OutOfMemory);
         let report = PoolReport::of(self);
-        self.emit(|| Happening::PoolOutOfMemory {
+        self.emit(|| EventKind::PoolOutOfMemory {
             bytes: request.bytes,
             usage: request.usage,
             label: label.to_string(),

@@ -4,7 +4,7 @@ use crate::devices::open;
 use kiln::device::Feature;
 use kiln::graph::Graph;
 use kiln::observe::{
-    CleanupReason, Event, EventChannel, EventLines, Happening, WatchReport, Watcher, summarise, timeline,
+    CleanupReason, Event, EventChannel, EventKind, EventLines, WatchReport, Watcher, summarise, timeline,
     watch_from_settings,
 };
 use kiln::pool::PoolConfig;
@@ -24,9 +24,9 @@ fn told(device: &Device, work: impl FnOnce()) -> Vec<Event> {
     let events: Vec<Event> = events.iter().collect();
     assert_eq!(report, WatchReport { told: events.len() as u64, dropped: 0, lost: 0 });
     assert!(events.iter().all(|event| event.device == device.info().id));
-    assert!(matches!(events[0].what, Happening::WatchBegan { .. }), "{:?}", events[0]);
+    assert!(matches!(events[0].kind, EventKind::WatchBegan { .. }), "{:?}", events[0]);
     let last = events.len() as u64 - 1;
-    assert_eq!(events[events.len() - 1].what, Happening::WatchEnded { told: last, dropped: 0, lost: 0 });
+    assert_eq!(events[events.len() - 1].kind, EventKind::WatchEnded { told: last, dropped: 0, lost: 0 });
     events
 }
 
@@ -46,8 +46,8 @@ fn kernels_are_told_with_their_submission_cost_and_time() {
         let events = told(&device, || (0..3).for_each(|_| x.matmul(&x).unwrap().eval().unwrap()));
         let mut submissions = Vec::new();
         for event in &events {
-            let Happening::KernelRun { kernel, submission, launches, bytes, flops, start_ns, duration_ns } =
-                &event.what
+            let EventKind::KernelRun { kernel, submission, launches, bytes, flops, start_ns, duration_ns } =
+                &event.kind
             else {
                 continue;
             };
@@ -88,7 +88,7 @@ fn caches_tell_misses_then_hits_and_compiles_tell_their_time() {
         };
         assert_eq!(accesses("plans:"), [false, true]);
         let compiles =
-            events.iter().filter(|event| matches!(event.what, Happening::KernelReady { duration_ns: 1.., .. }));
+            events.iter().filter(|event| matches!(event.kind, EventKind::KernelReady { duration_ns: 1.., .. }));
         let is_gpu = device.info().id != "cpu";
         assert_eq!(compiles.count(), usize::from(is_gpu), "the CPU device runs plans natively");
         assert_eq!(accesses("kernels:").first(), is_gpu.then_some(&false));
@@ -110,13 +110,13 @@ fn pools_tell_what_they_take_and_give_back() {
         });
         let mut reserved = None;
         for event in &events {
-            match event.what {
-                Happening::WatchBegan { reserved_bytes, .. } => reserved = Some(reserved_bytes),
-                Happening::PoolTook { bytes, reserved_bytes, .. } => {
+            match event.kind {
+                EventKind::WatchBegan { reserved_bytes, .. } => reserved = Some(reserved_bytes),
+                EventKind::PoolTook { bytes, reserved_bytes, .. } => {
                     assert_eq!(reserved.map(|before| before + bytes), Some(reserved_bytes));
                     reserved = Some(reserved_bytes);
                 }
-                Happening::PoolGaveBack { bytes, reserved_bytes } => {
+                EventKind::PoolGaveBack { bytes, reserved_bytes } => {
                     assert_eq!(reserved.map(|before| before - bytes), Some(reserved_bytes));
                     reserved = Some(reserved_bytes);
                 }
@@ -124,14 +124,14 @@ fn pools_tell_what_they_take_and_give_back() {
             }
         }
         assert_eq!(reserved, Some(device.buffer_pool_stats().bytes_reserved));
-        let has = |is: fn(&Happening) -> bool| events.iter().any(|event| is(&event.what));
-        assert!(has(|what| matches!(what, Happening::PoolTook { bytes: 41_943_040, .. })));
-        assert!(has(|what| matches!(
-            what,
-            Happening::PoolCleanup { reason: CleanupReason::Asked, bytes: 41_943_040.., .. }
+        let has = |is: fn(&EventKind) -> bool| events.iter().any(|event| is(&event.kind));
+        assert!(has(|kind| matches!(kind, EventKind::PoolTook { bytes: 41_943_040, .. })));
+        assert!(has(|kind| matches!(
+            kind,
+            EventKind::PoolCleanup { reason: CleanupReason::Asked, bytes: 41_943_040.., .. }
         )));
-        assert!(has(|what| matches!(what, Happening::PoolPressure { begins: true, budget_bytes: 1_048_576, .. })));
-        assert!(has(|what| matches!(what, Happening::PoolOutOfMemory { bytes: 307_200, .. })));
+        assert!(has(|kind| matches!(kind, EventKind::PoolPressure { begins: true, budget_bytes: 1_048_576, .. })));
+        assert!(has(|kind| matches!(kind, EventKind::PoolOutOfMemory { bytes: 307_200, .. })));
     }
 }
 
@@ -150,15 +150,15 @@ fn graphs_tell_each_node_once() {
         let events = told(&device, || report = Some(plan.run().unwrap()));
         let nodes: Vec<(&str, u64, Option<u64>)> = events
             .iter()
-            .filter_map(|event| match &event.what {
-                Happening::GraphNode { node, run, submission, .. } => Some((node.as_str(), *run, *submission)),
+            .filter_map(|event| match &event.kind {
+                EventKind::GraphNode { node, run, submission, .. } => Some((node.as_str(), *run, *submission)),
                 _ => None,
             })
             .collect();
         let expected =
             report.iter().flat_map(|report| &report.nodes).map(|node| (node.name.as_str(), 1, node.submission));
         assert_eq!(nodes, expected.collect::<Vec<_>>());
-        let runs = events.iter().filter(|event| matches!(event.what, Happening::GraphRun { run: 1, nodes: 2, .. }));
+        let runs = events.iter().filter(|event| matches!(event.kind, EventKind::GraphRun { run: 1, nodes: 2, .. }));
         assert_eq!(runs.count(), 1);
     }
 }
@@ -178,13 +178,13 @@ fn a_file_is_whole_when_the_device_is_gone() {
         }
         drop((x, device));
         let events = lines(&file);
-        let runs = |event: &&Event| matches!(&event.what, Happening::KernelRun { duration_ns, .. } if duration_ns.is_some() == timed);
+        let runs = |event: &&Event| matches!(&event.kind, EventKind::KernelRun { duration_ns, .. } if duration_ns.is_some() == timed);
         assert_eq!(events.iter().filter(runs).count(), 5, "{id}");
         let last = &events[events.len() - 1];
         let told = events.len() as u64 - 1;
-        assert_eq!(last.what, Happening::WatchEnded { told, dropped: 0, lost: 0 }, "{id}");
-        let reserved = events.iter().rev().find_map(|event| match event.what {
-            Happening::PoolGaveBack { reserved_bytes, .. } => Some(reserved_bytes),
+        assert_eq!(last.kind, EventKind::WatchEnded { told, dropped: 0, lost: 0 }, "{id}");
+        let reserved = events.iter().rev().find_map(|event| match event.kind {
+            EventKind::PoolGaveBack { reserved_bytes, .. } => Some(reserved_bytes),
             _ => None,
         });
         assert_eq!(reserved, Some(0), "{id}: what the pool gives back at its end is told");
@@ -221,7 +221,7 @@ struct Broken;
 
 impl Watcher for Broken {
     fn take(&mut self, event: &Event) -> io::Result<()> {
-        assert!(!matches!(event.what, Happening::KernelRun { .. }), "planted");
+        assert!(!matches!(event.kind, EventKind::KernelRun { .. }), "planted");
         Err(io::Error::other("out of order"))
     }
 }
@@ -275,8 +275,8 @@ fn events_that_could_not_be_flushed_are_lost() {
             continue;
         }
         assert!(report.told > 0 && report.lost > 0, "{report:?}");
-        let ended = Happening::WatchEnded { told: report.told - 1, dropped: 0, lost: report.lost };
-        assert_eq!(taken.last().map(|event| &event.what), Some(&ended));
+        let ended = EventKind::WatchEnded { told: report.told - 1, dropped: 0, lost: report.lost };
+        assert_eq!(taken.last().map(|event| &event.kind), Some(&ended));
     }
 }
 
@@ -325,7 +325,7 @@ fn a_watcher_that_panics_when_it_is_dropped_ends_nothing() {
             assert_eq!((report.dropped, report.lost), (0, 0));
             work(&device);
         });
-        assert!(events.iter().any(|event| matches!(event.what, Happening::KernelRun { .. })));
+        assert!(events.iter().any(|event| matches!(event.kind, EventKind::KernelRun { .. })));
         // Ended by the end of the device.
         device.watch(Fragile).unwrap();
     });
@@ -338,7 +338,7 @@ fn a_watcher_can_end_a_watch() {
     impl Watcher for Ender {
         fn take(&mut self, event: &Event) -> io::Result<()> {
             // Told to it while the test waits for the end of this watch.
-            if matches!(event.what, Happening::WatchEnded { .. })
+            if matches!(event.kind, EventKind::WatchEnded { .. })
                 && let Some(other) = self.1.take()
             {
                 self.2.send(self.0.unwatch(other)).unwrap();
@@ -357,7 +357,7 @@ fn a_watcher_can_end_a_watch() {
         assert_eq!(reports.recv().unwrap(), Some(WatchReport::default()), "it cannot wait for itself");
         assert_eq!(device.unwatch(other), None);
         let last = events.iter().last().unwrap();
-        assert!(matches!(last.what, Happening::WatchEnded { .. }), "{last:?}");
+        assert!(matches!(last.kind, EventKind::WatchEnded { .. }), "{last:?}");
     });
 }
 
@@ -383,8 +383,8 @@ fn a_slow_watcher_loses_events_and_is_told() {
     drop(go);
     let report = device.unwatch(watch).unwrap();
     assert!(report.dropped > 0, "{report:?}");
-    let counts = events.iter().filter_map(|event| match event.what {
-        Happening::EventsDropped { count } => Some(count),
+    let counts = events.iter().filter_map(|event| match event.kind {
+        EventKind::EventsDropped { count } => Some(count),
         _ => None,
     });
     assert_eq!(counts.sum::<u64>(), report.dropped);
