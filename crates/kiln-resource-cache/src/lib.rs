@@ -104,7 +104,7 @@
 //! - **Limits.** The limits of a policy hold at every moment; the byte budget holds after every creation and every use
 //!   of a slot. `min_entries` takes precedence over both. A stale entry is never returned.
 //! - **Order.** The evicted entry is exactly the least recently used one, the first inserted one, or the one with the
-//!   lowest worth in a [ranking](EvictionPolicy::ranked), with two exceptions that keep hits cheap. Uses by different
+//!   lowest score in a [ranking](EvictionPolicy::ranked), with two exceptions that keep hits cheap. Uses by different
 //!   threads between two insertions may be ordered either way. And in a cache with more than 256 entries and no idle
 //!   limit, if one of its 32 shards has more than 64 hits in 4 ms, uses of an entry that was already used since the
 //!   last insertion are sampled, about one hit in 64: their order, their time and

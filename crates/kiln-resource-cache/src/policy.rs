@@ -63,19 +63,19 @@ pub struct EntryMetrics {
     pub create_time: Duration,
 }
 
-/// A function that returns how much an entry is worth keeping.
-type Worth = dyn Fn(&EntryMetrics) -> f64 + Send + Sync;
+/// A function that returns the score of an entry: the higher, the longer it is kept.
+type Score = dyn Fn(&EntryMetrics) -> f64 + Send + Sync;
 
 /// A user-defined order.
 #[derive(Clone, Copy)]
 struct Ranking {
     name: &'static str,
-    worth: &'static Worth,
+    score: &'static Score,
 }
 
 impl PartialEq for Ranking {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && std::ptr::addr_eq(self.worth, other.worth)
+        self.name == other.name && std::ptr::addr_eq(self.score, other.score)
     }
 }
 
@@ -126,13 +126,13 @@ impl EvictionPolicy {
         Self::size_limited_lru(max_entries).with_max_idle_duration(max_idle)
     }
 
-    /// Creates a policy that evicts the entry with the lowest `worth` first; add limits with the `with_*` methods.
+    /// Creates a policy that evicts the entry with the lowest `score` first; add limits with the `with_*` methods.
     ///
-    /// Entries of equal worth are evicted in the order of insertion. `NaN` is the lowest worth. Events report the
+    /// Entries of equal score are evicted in the order of insertion. `NaN` is the lowest score. Events report the
     /// strategy as `name`.
     ///
     /// All entries are ranked again for each eviction, so a large cache should evict in
-    /// [batches](Self::with_eviction_batch). `worth` runs with the eviction lock held: it must not use the cache. Idle
+    /// [batches](Self::with_eviction_batch). `score` runs with the eviction lock held: it must not use the cache. Idle
     /// entries, and entries that a registry evicts for its byte budget or a trim, are evicted in order of use as under
     /// any policy. A function that captures variables can be made `'static` with `Box::leak`.
     ///
@@ -158,8 +158,8 @@ impl EvictionPolicy {
     /// assert!(cache.contains(&10) && cache.contains(&20) && !cache.contains(&30));
     /// # Ok::<(), kiln_resource_cache::CacheError>(())
     /// ```
-    pub const fn ranked(name: &'static str, worth: &'static (dyn Fn(&EntryMetrics) -> f64 + Send + Sync)) -> Self {
-        Self { ranking: Some(Ranking { name, worth }), ..Self::none() }
+    pub const fn ranked(name: &'static str, score: &'static (dyn Fn(&EntryMetrics) -> f64 + Send + Sync)) -> Self {
+        Self { ranking: Some(Ranking { name, score }), ..Self::none() }
     }
 
     /// Limits the number of entries.
@@ -243,19 +243,19 @@ impl EvictionPolicy {
     /// Returns the queue order in which the limits of the policy evict.
     pub(crate) fn queue_order(&self) -> QueueOrder {
         match (self.ranking, self.order) {
-            (Some(_), _) => QueueOrder::Worth,
+            (Some(_), _) => QueueOrder::Score,
             (None, EvictionOrder::Lru) => QueueOrder::Use,
             (None, EvictionOrder::Fifo) => QueueOrder::Insertion,
         }
     }
 
-    /// Converts the worth of an entry to an integer with the same order.
+    /// Converts the score of an entry to an integer with the same order.
     pub(crate) fn rank(&self, entry: &EntryMetrics) -> u64 {
-        let worth = self.ranking.map_or(f64::NAN, |ranking| (ranking.worth)(entry));
+        let score = self.ranking.map_or(f64::NAN, |ranking| (ranking.score)(entry));
         // The bit patterns of positive floats are ordered, those of negative ones are in reverse order. Adding 0.0
         // turns -0.0 into 0.0.
-        match (worth + 0.0).to_bits() {
-            _ if worth.is_nan() => 0,
+        match (score + 0.0).to_bits() {
+            _ if score.is_nan() => 0,
             bits if bits >> 63 == 0 => bits | 1 << 63,
             bits => !bits,
         }
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_in_the_order_of_worth() {
+    fn ranks_are_in_the_order_of_score() {
         let entry = |bytes| EntryMetrics {
             age: Duration::ZERO,
             idle: Duration::ZERO,
@@ -389,10 +389,10 @@ mod tests {
             bytes,
             create_time: Duration::ZERO,
         };
-        const WORTHS: [f64; 9] =
+        const SCORES: [f64; 9] =
             [f64::NAN, f64::NEG_INFINITY, -3.5, -f64::MIN_POSITIVE, 0.0, f64::MIN_POSITIVE, 1.0, 1e300, f64::INFINITY];
-        let policy = EvictionPolicy::ranked("table", &|entry| WORTHS[entry.bytes as usize]);
-        let ranks: Vec<u64> = (0..WORTHS.len() as u64).map(|at| policy.rank(&entry(at))).collect();
+        let policy = EvictionPolicy::ranked("table", &|entry| SCORES[entry.bytes as usize]);
+        let ranks: Vec<u64> = (0..SCORES.len() as u64).map(|at| policy.rank(&entry(at))).collect();
         assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
         let negative_zero = EvictionPolicy::ranked("zero", &|_| -0.0).rank(&entry(0));
         assert_eq!(negative_zero, ranks[4]);

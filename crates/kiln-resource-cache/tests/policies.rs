@@ -206,7 +206,7 @@ fn min_entries_wins_over_a_ranking() {
     }
     assert_eq!((cache.len(), cache.bytes()), (3, 24));
     assert_eq!(cache.trim(0), 0);
-    assert!((3..6).all(|key| cache.contains(&key)), "of equal worth the first inserted go first");
+    assert!((3..6).all(|key| cache.contains(&key)), "of equal score the first inserted go first");
 }
 
 /// A ranking with state is leaked once.
@@ -392,8 +392,8 @@ struct ReferenceEntry {
 }
 
 impl ReferenceEntry {
-    /// Returns the worth of the entry under the rankings of [`policy`].
-    fn worth(&self, ranking: &str, now: u64) -> Option<f64> {
+    /// Returns the score of the entry under the rankings of [`policy`].
+    fn score(&self, ranking: &str, now: u64) -> Option<f64> {
         let seconds = |at: u64| Duration::from_millis(now - at).as_secs_f64();
         match ranking {
             "largest_first" => Some(-(self.bytes as f64)),
@@ -521,11 +521,11 @@ impl Reference {
     }
 
     fn evict(&mut self, order: EvictionOrder) {
-        let worth = |at: &usize| self.entries[*at].worth(self.policy.name(), self.now);
+        let score = |at: &usize| self.entries[*at].score(self.policy.name(), self.now);
         let victim = match order {
-            // The first of equal worth.
-            _ if worth(&0).is_some() => {
-                (0..self.entries.len()).min_by(|a, b| worth(a).partial_cmp(&worth(b)).unwrap()).unwrap()
+            // The first of equal score.
+            _ if score(&0).is_some() => {
+                (0..self.entries.len()).min_by(|a, b| score(a).partial_cmp(&score(b)).unwrap()).unwrap()
             }
             EvictionOrder::Lru => self.oldest_by_use(),
             EvictionOrder::Fifo => 0,

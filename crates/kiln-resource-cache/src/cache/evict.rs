@@ -24,7 +24,7 @@ const LARGE_TRIM_ENTRIES: usize = 1024;
 /// lock before a shard's lock, never the reverse.
 pub(super) struct EvictionState {
     pub(super) policy: EvictionPolicy,
-    /// Indexed by [`QueueOrder`]. The queue by worth only exists during an eviction, because a ranking may change at
+    /// Indexed by [`QueueOrder`]. The queue by score only exists during an eviction, because a ranking may change at
     /// any time.
     queues: [LazyQueue; QueueOrder::ALL.len()],
     /// The entry that is being replaced. It is not evicted to make room for its replacement.
@@ -95,7 +95,7 @@ fn needs(policy: &EvictionPolicy, order: QueueOrder) -> bool {
     match order {
         QueueOrder::Use => policy.queue_order() == order || policy.max_idle_duration().is_some(),
         QueueOrder::Insertion => policy.queue_order() == order,
-        QueueOrder::Worth => false,
+        QueueOrder::Score => false,
     }
 }
 
@@ -186,7 +186,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             && self.evict_one(state, order, EvictionReason::MaxBytes, evicted)
         {}
         // A ranking is only valid for one eviction.
-        *state.queue(QueueOrder::Worth) = None;
+        *state.queue(QueueOrder::Score) = None;
         true
     }
 
@@ -224,7 +224,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 && self.oldest_stamp(state, order).is_some_and(|stamp| stamp <= up_to_stamp)
                 && self.evict_one(state, order, reason, evicted)
             {}
-            *state.queue(QueueOrder::Worth) = None;
+            *state.queue(QueueOrder::Score) = None;
             let count = evicted.0.len() - swept;
             // Small trims keep the capacity, because the entries are likely to come back.
             if count >= LARGE_TRIM_ENTRIES {
@@ -366,7 +366,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             && len() > policy.min_entries()
             && self.evict_one(state, order, EvictionReason::MaxBytes, evicted)
         {}
-        *state.queue(QueueOrder::Worth) = None;
+        *state.queue(QueueOrder::Score) = None;
     }
 
     /// Evicts the oldest entry. Returns false if there is none.
@@ -441,8 +441,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
 
     /// Builds a queue from all entries.
     fn build_queue(&self, order: QueueOrder, policy: &EvictionPolicy) -> Queue {
-        if order == QueueOrder::Worth {
-            return self.build_queue_by_worth(policy);
+        if order == QueueOrder::Score {
+            return self.build_queue_by_score(policy);
         }
         let mut items = Vec::with_capacity(self.len.load(Ordering::Relaxed));
         for shard in &self.shards {
@@ -451,13 +451,13 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         Queue::from_items(items)
     }
 
-    /// Builds the queue by worth. The ranking is user code: no shard is locked while it runs, so hits proceed.
-    fn build_queue_by_worth(&self, policy: &EvictionPolicy) -> Queue {
+    /// Builds the queue by score. The ranking is user code: no shard is locked while it runs, so hits proceed.
+    fn build_queue_by_score(&self, policy: &EvictionPolicy) -> Queue {
         let now = self.time.now();
         let mut entries = Vec::with_capacity(self.len.load(Ordering::Relaxed));
         for shard in &self.shards {
             let shard = shard.lock();
-            let items = shard.queue_items(QueueOrder::Worth, |key| self.hash(key));
+            let items = shard.queue_items(QueueOrder::Score, |key| self.hash(key));
             entries.extend(items.map(|(item, detail)| (item, detail.metrics(now))));
         }
         let ranked = |(item, metrics)| QueueItem { stamp: policy.rank(&metrics), ..item };

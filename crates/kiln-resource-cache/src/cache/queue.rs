@@ -17,12 +17,12 @@ pub(crate) enum QueueOrder {
     Use,
     /// By insertion: first in, first out.
     Insertion,
-    /// By the ranking of the policy: lowest worth first, then first in, first out.
-    Worth,
+    /// By the ranking of the policy: lowest score first, then first in, first out.
+    Score,
 }
 
 impl QueueOrder {
-    pub(crate) const ALL: [Self; 3] = [Self::Use, Self::Insertion, Self::Worth];
+    pub(crate) const ALL: [Self; 3] = [Self::Use, Self::Insertion, Self::Score];
 }
 
 /// The stamp of an entry when the queue last examined it. Ordered by stamp first.

@@ -261,7 +261,7 @@ impl<K: Eq, V> ShardState<K, V> {
         match self.table.find(item.hash, |entry| self.details[entry.detail as usize].id == item.id) {
             None => ItemState::Gone,
             // A ranking is not updated while it is used.
-            Some(_) if order == QueueOrder::Worth => ItemState::Current,
+            Some(_) if order == QueueOrder::Score => ItemState::Current,
             Some(entry) => match entry.stamp(&self.details[entry.detail as usize], order) {
                 stamp if stamp == item.stamp => ItemState::Current,
                 stamp => ItemState::Used(stamp),
@@ -464,7 +464,7 @@ impl<K, V> Entry<K, V> {
     fn stamp(&self, detail: &Detail, order: QueueOrder) -> u64 {
         match order {
             QueueOrder::Use => self.used_stamp,
-            QueueOrder::Insertion | QueueOrder::Worth => detail.id,
+            QueueOrder::Insertion | QueueOrder::Score => detail.id,
         }
     }
 }
