@@ -61,7 +61,7 @@ fn names(store: &DiskStore) -> Fallible<BTreeMap<String, String>> {
 
 impl Report for Verification {
     fn text(&self) -> String {
-        let VerifyReport { entries, bytes, bad, left_overs, usage_is_damaged, repaired } = &self.report;
+        let VerifyReport { entries, bytes, bad, abandoned_files, usage_is_damaged, repaired } = &self.report;
         let row = |bad: &kiln::cache::store::BadEntry| {
             let kernel = self.kernels.get(&bad.name).map_or_else(|| "-".to_string(), |name| plain(name));
             let removed = match (self.repair, bad.removed) {
@@ -74,7 +74,8 @@ impl Report for Verification {
         let out = table(&bad.iter().map(row).collect::<Vec<_>>());
         let wrong = [
             (!bad.is_empty()).then(|| count(bad.len() as u64, "bad file")),
-            (*left_overs > 0).then(|| format!("{} left over by programs that were killed", count(*left_overs, "file"))),
+            (*abandoned_files > 0)
+                .then(|| format!("{} left over by programs that were killed", count(*abandoned_files, "file"))),
             usage_is_damaged.then(|| "damaged use counts".to_string()),
         ];
         let wrong = wrong.into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -115,7 +116,7 @@ mod tests {
     fn good_bad_and_repaired() {
         let damaged = |repair| {
             let mut damaged = verification(Vec::new(), repair);
-            (damaged.report.usage_is_damaged, damaged.report.left_overs) = (true, 1);
+            (damaged.report.usage_is_damaged, damaged.report.abandoned_files) = (true, 1);
             damaged
         };
         let table = [

@@ -17,7 +17,7 @@ pub struct VerifyReport {
     /// Invalid files, by name.
     pub bad: Vec<BadEntry>,
     /// Temporary files whose writers are gone.
-    pub left_overs: u64,
+    pub abandoned_files: u64,
     /// Whether the file of use counts is damaged.
     pub usage_is_damaged: bool,
     /// Whether all of the above was removed; false if a removal failed.
@@ -27,7 +27,7 @@ pub struct VerifyReport {
 impl VerifyReport {
     /// Returns whether no fault was found.
     pub fn is_clean(&self) -> bool {
-        self.bad.is_empty() && self.left_overs == 0 && !self.usage_is_damaged
+        self.bad.is_empty() && self.abandoned_files == 0 && !self.usage_is_damaged
     }
 }
 
@@ -83,7 +83,7 @@ impl DiskStore {
         }
         report.bad.sort_by(|a, b| a.name.cmp(&b.name));
         let fault = |error| StoreError::from_io("list", &self.dir, &error);
-        report.left_overs = file::abandoned_files(&self.dir).map_err(fault)?.len() as u64;
+        report.abandoned_files = file::abandoned_files(&self.dir).map_err(fault)?.len() as u64;
         report.usage_is_damaged = matches!(self.usage.stored(), Stored::Damaged);
         if repair {
             self.finish_repair(&mut report)?;

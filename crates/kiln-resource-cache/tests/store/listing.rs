@@ -83,7 +83,7 @@ fn abandoned_files_are_kept_until_a_put() {
     let store = fixture.reopen();
     for _ in 0..2 {
         let report = store.verify(false).unwrap();
-        assert_eq!((report.left_overs, report.is_clean()), (1, false));
+        assert_eq!((report.abandoned_files, report.is_clean()), (1, false));
     }
     assert_eq!(names(&fixture.dir), ["entries", "lock", "tmp-1-left"]);
     store.put(b"f", b"payload").unwrap();
@@ -135,7 +135,7 @@ fn verify_reports_and_repairs_invalid_entries() {
         assert_eq!(found, expected);
         assert!(report.bad.iter().all(|bad| bad.removed == repair));
         assert_eq!((report.entries, report.bytes), (3, 1200));
-        assert_eq!((report.left_overs, report.usage_is_damaged, report.repaired), (1, true, repair));
+        assert_eq!((report.abandoned_files, report.usage_is_damaged, report.repaired), (1, true, repair));
         assert!(!report.is_clean());
     }
     assert!(fixture.store.verify(false).unwrap().is_clean());
