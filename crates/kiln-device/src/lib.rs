@@ -59,8 +59,8 @@ pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Extent, Grid,
     GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelExplanation, KernelFlag, KernelHash, KernelKey,
     KernelModule, KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member,
-    Numbers, Optimisation, Origin, Outcome, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar,
-    Tail, Value,
+    Optimisation, Origin, Outcome, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar, Tail, Value,
+    ValueLayout,
 };
 pub use kiln_resource_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};

@@ -31,7 +31,7 @@ pub use crate::tensor::WgslOp;
 pub use kiln_cpu::{Finding, FindingKind, Invocation};
 pub use kiln_device::{
     Argument, Binding, BindingKind, BindingName, Extent, Grid, Kernel, KernelFlag, KernelHash, KernelKey,
-    KernelOptions, KernelSource, Launch, Member, Numbers, Optimisation, Origin, PreparedKernel, Reflection, Scalar,
-    Tail, Value,
+    KernelOptions, KernelSource, Launch, Member, Optimisation, Origin, PreparedKernel, Reflection, Scalar, Tail, Value,
+    ValueLayout,
 };
 pub use kiln_ir::KernelOp;

@@ -100,7 +100,7 @@ mod tests {
             min_bytes: 4,
             stride_bytes: None,
             tail: None,
-            numbers: None,
+            layout: None,
             members: Vec::new(),
         })
     }

@@ -190,7 +190,7 @@ mod tests {
     use super::super::Args;
     use super::*;
     use clap::Parser;
-    use kiln::kernel::{Member, Numbers, Scalar, Tail};
+    use kiln::kernel::{Member, Scalar, Tail, ValueLayout};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -209,20 +209,20 @@ mod tests {
             min_bytes: 4,
             stride_bytes: type_name.starts_with("array").then_some(4),
             tail: None,
-            numbers: scalar.map(Numbers::One),
+            layout: scalar.map(ValueLayout::One),
             members: Vec::new(),
         }
     }
 
     fn kernel() -> Reflection {
-        let one = |scalar: Scalar| Numbers::One(scalar);
-        let repeated = |count, stride_bytes, of| Numbers::Repeated { count, stride_bytes, of: Box::new(of) };
-        let member = |name: &str, type_name: &str, bytes: u32, numbers: Numbers| Member {
+        let one = |scalar: Scalar| ValueLayout::One(scalar);
+        let repeated = |count, stride_bytes, of| ValueLayout::Repeated { count, stride_bytes, of: Box::new(of) };
+        let member = |name: &str, type_name: &str, bytes: u32, numbers: ValueLayout| Member {
             name: name.to_string(),
             type_name: type_name.to_string(),
             offset: 0,
             bytes,
-            numbers: Some(numbers),
+            layout: Some(numbers),
         };
         let members = vec![
             member("scale", "f32", 4, one(Scalar::F32)),
@@ -240,7 +240,7 @@ mod tests {
                 binding("n", BindingKind::Value, "u32", Some(Scalar::U32)),
                 Binding { members, ..binding("params", BindingKind::Value, "Params", None) },
                 Binding {
-                    numbers: Some(matrix),
+                    layout: Some(matrix),
                     min_bytes: 16,
                     ..binding("m", BindingKind::Value, "mat2x2<f32>", Some(Scalar::F32))
                 },

@@ -1,7 +1,7 @@
 //! Parses numbers on the command line for the uniforms of a kernel.
 
 use half::f16;
-use kiln::kernel::{Binding, Member, Numbers, Scalar, Value};
+use kiln::kernel::{Binding, Member, Scalar, Value, ValueLayout};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ pub(super) struct Uniform<'a> {
     pub(super) name: String,
     pub(super) type_name: &'a str,
     bytes: u64,
-    numbers: Option<&'a Numbers>,
+    numbers: Option<&'a ValueLayout>,
 }
 
 #[derive(Debug)]
@@ -34,14 +34,14 @@ impl<'a> Uniform<'a> {
                 name: binding.name.clone(),
                 type_name: &binding.type_name,
                 bytes: binding.min_bytes,
-                numbers: binding.numbers.as_ref(),
+                numbers: binding.layout.as_ref(),
             }],
             members => {
                 let of_member = |member: &'a Member| Self {
                     name: format!("{}.{}", binding.name, member.name),
                     type_name: &member.type_name,
                     bytes: member.bytes.into(),
-                    numbers: member.numbers.as_ref(),
+                    numbers: member.layout.as_ref(),
                 };
                 members.iter().map(of_member).collect()
             }
@@ -107,25 +107,25 @@ impl<'a> Uniform<'a> {
     }
 }
 
-fn add(all: &mut Vec<Number>, numbers: &Numbers, offset: u64, name: &str) {
+fn add(all: &mut Vec<Number>, numbers: &ValueLayout, offset: u64, name: &str) {
     match numbers {
-        Numbers::One(scalar) => {
+        ValueLayout::One(scalar) => {
             all.push(Number { scalar: *scalar, offset, name: name.to_string(), place: 0, in_vector: false });
         }
-        Numbers::Repeated { count, stride_bytes, of } => {
+        ValueLayout::Repeated { count, stride_bytes, of } => {
             for place in 0..*count {
                 add(all, of, offset + u64::from(place) * u64::from(*stride_bytes), name);
                 // Array elements in a uniform have a larger stride, which tells arrays from vectors.
-                if let (Numbers::One(scalar), Some(last)) = (&**of, all.last_mut())
+                if let (ValueLayout::One(scalar), Some(last)) = (&**of, all.last_mut())
                     && scalar.bytes() == u64::from(*stride_bytes)
                 {
                     (last.place, last.in_vector) = (place as usize, true);
                 }
             }
         }
-        Numbers::Struct(members) => {
+        ValueLayout::Struct(members) => {
             for member in members {
-                if let Some(numbers) = &member.numbers {
+                if let Some(numbers) = &member.layout {
                     add(all, numbers, offset + u64::from(member.offset), &member.name);
                 }
             }
@@ -160,31 +160,31 @@ fn bytes_of(text: &str, scalar: Scalar) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Numbers::One;
     use Scalar::{F16, F32, I32, U32};
+    use ValueLayout::One;
 
-    fn repeated(count: u32, stride_bytes: u32, of: Numbers) -> Numbers {
-        Numbers::Repeated { count, stride_bytes, of: Box::new(of) }
+    fn repeated(count: u32, stride_bytes: u32, of: ValueLayout) -> ValueLayout {
+        ValueLayout::Repeated { count, stride_bytes, of: Box::new(of) }
     }
 
-    fn vector(count: u32, scalar: Scalar) -> Numbers {
+    fn vector(count: u32, scalar: Scalar) -> ValueLayout {
         repeated(count, scalar.bytes() as u32, One(scalar))
     }
 
-    fn uniform<'a>(name: &str, type_name: &'a str, bytes: u64, numbers: &'a Numbers) -> Uniform<'a> {
+    fn uniform<'a>(name: &str, type_name: &'a str, bytes: u64, numbers: &'a ValueLayout) -> Uniform<'a> {
         Uniform { name: name.to_string(), type_name, bytes, numbers: Some(numbers) }
     }
 
     /// `struct Inner { a: f32, size: vec2<u32> }`
-    fn inner() -> Numbers {
+    fn inner() -> ValueLayout {
         let member = |name: &str, offset, numbers| Member {
             name: name.to_string(),
             type_name: String::new(),
             offset,
             bytes: 4,
-            numbers: Some(numbers),
+            layout: Some(numbers),
         };
-        Numbers::Struct(vec![member("a", 0, One(F32)), member("size", 8, vector(2, U32))])
+        ValueLayout::Struct(vec![member("a", 0, One(F32)), member("size", 8, vector(2, U32))])
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         for (text, numbers, error) in table {
             assert_eq!(uniform("x", "T", 16, &numbers).parse(text), Err(error.to_string()), "{text}");
         }
-        let placeholder = |numbers: Numbers| uniform("x", "T", 64, &numbers).placeholder();
+        let placeholder = |numbers: ValueLayout| uniform("x", "T", 64, &numbers).placeholder();
         assert_eq!(placeholder(One(U32)), "NUMBER");
         assert_eq!(placeholder(vector(2, F32)), "NUMBER,NUMBER");
         assert_eq!(placeholder(repeated(4, 16, vector(4, F32))), "NUMBER,NUMBER,… (16 numbers)");

@@ -296,7 +296,7 @@ fn types_of_types_have_an_end() {
             format!("struct S0 {{ a: u32, b: u32 }}\n{structs}{bound}\n{main} {{ s.a{} = 1u; }}", ".b".repeat(depth));
         device.kernel(KernelSource::wgsl(text).named("types.wgsl"))
     };
-    assert!(kernel(8).unwrap().reflection().bindings[0].numbers.is_some());
+    assert!(kernel(8).unwrap().reflection().bindings[0].layout.is_some());
     for depth in [12, 26] {
         let error = kernel(depth).unwrap_err();
         assert_eq!(error.kind(), Unsupported, "{error}");

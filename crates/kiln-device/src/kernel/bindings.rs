@@ -2,7 +2,7 @@
 
 use super::diagnostics;
 use super::key::KernelKey;
-use super::reflect::{Binding, BindingKind, Member, Numbers, Scalar, Tail};
+use super::reflect::{Binding, BindingKind, Member, Scalar, Tail, ValueLayout};
 use kiln_ir::{ErrorKind, Result};
 use naga::valid::ModuleInfo;
 use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ResourceBinding, StorageAccess, Type, TypeInner};
@@ -95,7 +95,7 @@ pub(super) fn binding(
         min_bytes: size(module, variable.ty).into(),
         stride_bytes,
         tail: tail(module, variable.ty),
-        numbers: numbers(module, variable.ty),
+        layout: value_layout(module, variable.ty),
         members,
     }
 }
@@ -106,7 +106,7 @@ fn reflect_members(module: &Module, members: &[naga::StructMember]) -> Vec<Membe
         type_name: type_name(module, member.ty),
         offset: member.offset,
         bytes: size(module, member.ty),
-        numbers: numbers(module, member.ty),
+        layout: value_layout(module, member.ty),
     };
     members.iter().map(reflect).collect()
 }
@@ -119,26 +119,26 @@ fn tail(module: &Module, ty: Handle<Type>) -> Option<Tail> {
     Some(Tail { offset: last.offset.into(), stride_bytes: stride.into() })
 }
 
-/// Returns the layout of the numbers in a type, or `None` if it contains types without a host equivalent or a
+/// Returns the layout of the scalars in a type, or `None` if it contains types without a host equivalent or a
 /// runtime-sized array.
-fn numbers(module: &Module, ty: Handle<Type>) -> Option<Numbers> {
-    let number = |scalar: &naga::Scalar| Scalar::of(*scalar).map(Numbers::One);
+fn value_layout(module: &Module, ty: Handle<Type>) -> Option<ValueLayout> {
+    let one = |scalar: &naga::Scalar| Scalar::of(*scalar).map(ValueLayout::One);
     let vector = |size: naga::VectorSize, scalar: &naga::Scalar| {
-        Some(Numbers::repeated(size as u32, scalar.width.into(), number(scalar)?))
+        Some(ValueLayout::repeated(size as u32, scalar.width.into(), one(scalar)?))
     };
     match &module.types[ty].inner {
-        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => number(scalar),
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => one(scalar),
         TypeInner::Vector { size, scalar } => vector(*size, scalar),
         TypeInner::Matrix { columns, rows, scalar } => {
             let stride = naga::proc::Alignment::from(*rows) * u32::from(scalar.width);
-            Some(Numbers::repeated(*columns as u32, stride, vector(*rows, scalar)?))
+            Some(ValueLayout::repeated(*columns as u32, stride, vector(*rows, scalar)?))
         }
         TypeInner::Array { base, size: ArraySize::Constant(length), stride } => {
-            Some(Numbers::repeated(length.get(), *stride, numbers(module, *base)?))
+            Some(ValueLayout::repeated(length.get(), *stride, value_layout(module, *base)?))
         }
         TypeInner::Struct { members, .. } => {
             let members = reflect_members(module, members);
-            members.iter().all(|member| member.numbers.is_some()).then_some(Numbers::Struct(members))
+            members.iter().all(|member| member.layout.is_some()).then_some(ValueLayout::Struct(members))
         }
         _ => None,
     }

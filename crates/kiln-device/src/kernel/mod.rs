@@ -35,7 +35,7 @@ pub(crate) use launch::check_bound;
 pub use launch::{Argument, Launch};
 pub use module::KernelModule;
 pub use options::{DiskTier, KernelCacheOptions};
-pub use reflect::{Binding, BindingKind, BindingName, Member, Numbers, Reflection, Scalar, Tail};
+pub use reflect::{Binding, BindingKind, BindingName, Member, Reflection, Scalar, Tail, ValueLayout};
 pub use source::{KernelFlag, KernelOptions, KernelSource, Optimisation};
 pub use statistics::{DiskTierState, KernelCacheStatistics};
 pub use value::Value;

@@ -42,8 +42,10 @@ pub struct Binding {
     pub stride_bytes: Option<u64>,
     /// The runtime-sized array at its end, if the binding is a struct with one.
     pub tail: Option<Tail>,
-    /// The layout of its numbers; `None` if it has a runtime-sized array.
-    pub numbers: Option<Numbers>,
+    /// The layout of its scalars; `None` if it has a runtime-sized array.
+    // The name in stored kernels. Without it an old entry would load without its layout.
+    #[serde(rename = "numbers")]
+    pub layout: Option<ValueLayout>,
     /// The members, if the binding is a struct.
     pub members: Vec<Member>,
 }
@@ -57,11 +59,11 @@ pub struct Tail {
     pub stride_bytes: u64,
 }
 
-/// The layout of the numbers of a type.
+/// The layout of the scalars of a type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Numbers {
-    /// A single number.
+pub enum ValueLayout {
+    /// A single scalar.
     One(Scalar),
     /// A vector, the columns of a matrix, or an array.
     Repeated {
@@ -70,18 +72,18 @@ pub enum Numbers {
         /// The stride in bytes.
         stride_bytes: u32,
         /// The layout of an element.
-        of: Box<Numbers>,
+        of: Box<ValueLayout>,
     },
     /// A struct, all of whose members have a layout.
     Struct(Vec<Member>),
 }
 
-impl Numbers {
+impl ValueLayout {
     pub(super) fn repeated(count: u32, stride_bytes: u32, of: Self) -> Self {
         Self::Repeated { count, stride_bytes, of: Box::new(of) }
     }
 
-    /// Returns the offset of the end of the last number, or `None` if elements overlap or are missing.
+    /// Returns the offset of the end of the last scalar, or `None` if elements overlap or are missing.
     fn end(&self) -> Option<u64> {
         match self {
             Self::One(scalar) => Some(scalar.bytes()),
@@ -92,7 +94,7 @@ impl Numbers {
             }
             Self::Struct(members) => members.iter().try_fold(0, |end, member| {
                 let begin = u64::from(member.offset);
-                begin.checked_add(member.numbers.as_ref()?.end()?).filter(|_| begin >= end)
+                begin.checked_add(member.layout.as_ref()?.end()?).filter(|_| begin >= end)
             }),
         }
     }
@@ -139,8 +141,10 @@ pub struct Member {
     pub offset: u32,
     /// The size in bytes.
     pub bytes: u32,
-    /// The layout of its numbers, relative to its offset; `None` if it has a runtime-sized array.
-    pub numbers: Option<Numbers>,
+    /// The layout of its scalars, relative to its offset; `None` if it has a runtime-sized array.
+    // The name in stored kernels. Without it an old entry would load without its layout.
+    #[serde(rename = "numbers")]
+    pub layout: Option<ValueLayout>,
 }
 
 /// The scalar types of WGSL that a buffer can contain.
@@ -191,17 +195,17 @@ impl Reflection {
     /// Returns whether sizes and offsets are consistent. A stored reflection may contain anything.
     pub(super) fn is_consistent(&self) -> bool {
         let is_consistent = |binding: &Binding| {
-            let is_inside = |numbers: &Option<Numbers>, bytes: u64| {
-                numbers.as_ref().is_none_or(|numbers| numbers.end().is_some_and(|end| end <= bytes))
+            let is_inside = |layout: &Option<ValueLayout>, bytes: u64| {
+                layout.as_ref().is_none_or(|layout| layout.end().is_some_and(|end| end <= bytes))
             };
             let fits = |member: &Member| {
                 u64::from(member.offset) + u64::from(member.bytes) <= binding.min_bytes
-                    && is_inside(&member.numbers, member.bytes.into())
+                    && is_inside(&member.layout, member.bytes.into())
             };
             let size = binding.kind.is_buffer() || (1..=MAX_VALUE_BYTES).contains(&binding.min_bytes);
             let tail = binding.tail.is_none_or(|tail| tail.stride_bytes > 0 && tail.offset <= binding.min_bytes);
             size && binding.members.iter().all(fits)
-                && is_inside(&binding.numbers, binding.min_bytes)
+                && is_inside(&binding.layout, binding.min_bytes)
                 && tail
                 && binding.stride_bytes != Some(0)
         };
@@ -276,16 +280,16 @@ mod tests {
 
     /// Values are written at the offsets of a stored reflection, so overlapping and out-of-range layouts are rejected.
     #[test]
-    fn overlapping_or_out_of_range_numbers_are_rejected() {
-        let one = || Numbers::One(Scalar::F32);
-        let member = |offset, bytes, numbers| Member {
+    fn overlapping_or_out_of_range_scalars_are_rejected() {
+        let one = || ValueLayout::One(Scalar::F32);
+        let member = |offset, bytes, layout| Member {
             name: "m".to_string(),
             type_name: "f32".to_string(),
             offset,
             bytes,
-            numbers: Some(numbers),
+            layout: Some(layout),
         };
-        let binding = |numbers: Numbers, tail: Option<Tail>, members: Vec<Member>| Binding {
+        let binding = |layout: ValueLayout, tail: Option<Tail>, members: Vec<Member>| Binding {
             name: "x".to_string(),
             group: 0,
             binding: 0,
@@ -295,17 +299,17 @@ mod tests {
             min_bytes: 16,
             stride_bytes: None,
             tail,
-            numbers: Some(numbers),
+            layout: Some(layout),
             members,
         };
-        let pair = |second: u32| Numbers::Struct(vec![member(0, 4, one()), member(second, 4, one())]);
+        let pair = |second: u32| ValueLayout::Struct(vec![member(0, 4, one()), member(second, 4, one())]);
         let tail = |offset: u64, stride_bytes: u64| Some(Tail { offset, stride_bytes });
         let table = [
-            (binding(Numbers::repeated(4, 4, one()), tail(16, 4), vec![member(12, 4, one())]), true),
-            (binding(Numbers::repeated(5, 4, one()), None, vec![]), false),
-            (binding(Numbers::repeated(0, 4, one()), None, vec![]), false),
-            (binding(Numbers::repeated(u32::MAX, 0, one()), None, vec![]), false),
-            (binding(Numbers::repeated(2, 2, one()), None, vec![]), false),
+            (binding(ValueLayout::repeated(4, 4, one()), tail(16, 4), vec![member(12, 4, one())]), true),
+            (binding(ValueLayout::repeated(5, 4, one()), None, vec![]), false),
+            (binding(ValueLayout::repeated(0, 4, one()), None, vec![]), false),
+            (binding(ValueLayout::repeated(u32::MAX, 0, one()), None, vec![]), false),
+            (binding(ValueLayout::repeated(2, 2, one()), None, vec![]), false),
             (binding(pair(12), None, vec![]), true),
             (binding(pair(13), None, vec![]), false),
             (binding(pair(3), None, vec![]), false),

@@ -3,8 +3,8 @@
 use crate::{numbered, on_disk, scale};
 use kiln_device::store::Lookup;
 use kiln_device::{
-    BufferOptions, BufferUse, Device, Feature, Graph, Grid, KernelSource, NullDevice, Numbers, Outcome, Record, Scalar,
-    Tail, Usage,
+    BufferOptions, BufferUse, Device, Feature, Graph, Grid, KernelSource, NullDevice, Outcome, Record, Scalar, Tail,
+    Usage, ValueLayout,
 };
 use kiln_ir::ErrorKind;
 use std::sync::Barrier;
@@ -243,9 +243,9 @@ fn subgroups_may_be_enabled_where_the_device_has_them() {
     assert!(error.starts_with("k.wgsl:4:61: ") && error.contains("no definition in scope"), "{error}");
 }
 
-/// The reflection contains the offsets of numbers in a uniform, and of the runtime-sized array at the end of a struct.
+/// The reflection contains the offsets of scalars in a uniform, and of the runtime-sized array at the end of a struct.
 #[test]
-fn reflections_contain_offsets_of_numbers_and_arrays() {
+fn reflections_contain_offsets_of_scalars_and_arrays() {
     let text = "struct Item { at: vec3<f32>, mass: f32 } struct World { count: u32, items: array<Item> }
         struct Inner { a: f16, b: vec2<i32> } struct Params { inner: Inner, steps: array<vec4<u32>, 3> }
         @group(0) @binding(0) var<storage, read_write> w: World;
@@ -257,13 +257,13 @@ fn reflections_contain_offsets_of_numbers_and_arrays() {
     let device = NullDevice::new().with_info(|info| info.features.extend([Feature::ShaderF16])).into_device().unwrap();
     let kernel = device.kernel(KernelSource::wgsl(format!("enable f16; {text}"))).unwrap();
     let [w, m, p] = &kernel.reflection().bindings[..] else { panic!("{:?}", kernel.reflection()) };
-    assert_eq!((w.tail, w.numbers.as_ref()), (Some(Tail { offset: 16, stride_bytes: 16 }), None));
-    let repeated = |count, stride_bytes, of| Numbers::Repeated { count, stride_bytes, of: Box::new(of) };
-    let vector = |count, scalar: Scalar| repeated(count, scalar.bytes() as u32, Numbers::One(scalar));
-    assert_eq!((m.tail, &m.numbers), (None, &Some(repeated(2, 16, vector(3, Scalar::F32)))));
+    assert_eq!((w.tail, w.layout.as_ref()), (Some(Tail { offset: 16, stride_bytes: 16 }), None));
+    let repeated = |count, stride_bytes, of| ValueLayout::Repeated { count, stride_bytes, of: Box::new(of) };
+    let vector = |count, scalar: Scalar| repeated(count, scalar.bytes() as u32, ValueLayout::One(scalar));
+    assert_eq!((m.tail, &m.layout), (None, &Some(repeated(2, 16, vector(3, Scalar::F32)))));
     let [inner, steps] = &p.members[..] else { panic!("{p:?}") };
-    let Some(Numbers::Struct(members)) = &inner.numbers else { panic!("{inner:?}") };
-    let members: Vec<_> = members.iter().map(|member| (member.offset, member.numbers.clone().unwrap())).collect();
-    assert_eq!(members, [(0, Numbers::One(Scalar::F16)), (8, vector(2, Scalar::I32))]);
-    assert_eq!(steps.numbers, Some(repeated(3, 16, vector(4, Scalar::U32))));
+    let Some(ValueLayout::Struct(members)) = &inner.layout else { panic!("{inner:?}") };
+    let members: Vec<_> = members.iter().map(|member| (member.offset, member.layout.clone().unwrap())).collect();
+    assert_eq!(members, [(0, ValueLayout::One(Scalar::F16)), (8, vector(2, Scalar::I32))]);
+    assert_eq!(steps.layout, Some(repeated(3, 16, vector(4, Scalar::U32))));
 }
