@@ -75,7 +75,7 @@ fn sample() -> Vec<Event> {
     };
     vec![
         began("cpu", 0, DeviceKind::Cpu, true),
-        event("cpu", 500, EventKind::PoolTook { bytes: 4096, usage: Usage::Shared, reserved_bytes: 4096 }),
+        event("cpu", 500, EventKind::PoolGrew { bytes: 4096, usage: Usage::Shared, reserved_bytes: 4096 }),
         run("cpu", "matmul", 1, 1_000, 3_000),
         run("cpu", "add", 20, 2_000, 1_000),
         began("gpu:0", 1_500, DeviceKind::SoftwareGpu, false),
@@ -83,9 +83,9 @@ fn sample() -> Vec<Event> {
         event("gpu:0", 4_000, untimed),
         run("cpu", "add", 1, 5_000, 1_000),
         event("cpu", 6_250, node),
-        event("cpu", 8_100, EventKind::PoolGaveBack { bytes: 4096, reserved_bytes: 0 }),
+        event("cpu", 8_100, EventKind::PoolShrank { bytes: 4096, reserved_bytes: 0 }),
         event("cpu", 8_100, cleanup),
-        event("cpu", 9_000, EventKind::WatchEnded { told: 8, dropped: 0, lost: 0 }),
+        event("cpu", 9_000, EventKind::WatchEnded { delivered: 8, dropped: 0, lost: 0 }),
     ]
 }
 
@@ -105,9 +105,12 @@ fn every_line_is_read_back_as_it_was_written() {
     let event = Event::from_json_line(text).unwrap();
     assert!(matches!(event.kind, EventKind::Cache(_)));
     assert_eq!(line(&event), text);
-    // A stream of a version that did not count lost events.
+    // Names of earlier versions are still read; the oldest did not count lost events.
+    let text = r#"{"device":"cpu","at_ns":7,"type":"PoolGaveBack","data":{"bytes":64,"reserved_bytes":0}}"#;
+    let shrank = EventKind::PoolShrank { bytes: 64, reserved_bytes: 0 };
+    assert_eq!(Event::from_json_line(text).unwrap().kind, shrank);
     let text = r#"{"device":"cpu","at_ns":7,"type":"WatchEnded","data":{"told":8,"dropped":0}}"#;
-    let ended = EventKind::WatchEnded { told: 8, dropped: 0, lost: 0 };
+    let ended = EventKind::WatchEnded { delivered: 8, dropped: 0, lost: 0 };
     assert_eq!(Event::from_json_line(text).unwrap().kind, ended);
     for wrong in ["", "{}", "[]", r#"{"device":"cpu","at_ns":7,"type":"Unheard","data":{}}"#] {
         assert_eq!(Event::from_json_line(wrong).unwrap_err().kind(), std::io::ErrorKind::InvalidData, "{wrong}");
@@ -133,7 +136,7 @@ fn missing_events_are_summed() {
     let mut events = sample();
     events.pop();
     events.push(event("cpu", 8_500, EventKind::EventsDropped { count: 3 }));
-    events.push(event("cpu", 9_000, EventKind::WatchEnded { told: 9, dropped: 3, lost: 4 }));
+    events.push(event("cpu", 9_000, EventKind::WatchEnded { delivered: 9, dropped: 3, lost: 4 }));
     assert_eq!(summarise(&events)[0].dropped_events, 7);
 }
 

@@ -61,7 +61,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let line = |device: &str, bytes: u64| {
             let data = format!(r#"{{"bytes":{bytes},"reserved_bytes":0}}"#);
-            format!(r#"{{"device":"{device}","at_ns":1,"type":"PoolGaveBack","data":{data}}}"#)
+            format!(r#"{{"device":"{device}","at_ns":1,"type":"PoolShrank","data":{data}}}"#)
         };
         let write = |name: &str, lines: &[String]| fs::write(folder.path().join(name), lines.join("\n")).unwrap();
         write("events.jsonl", &[line("cpu", 3), "{\"device\":\"cp".to_string()]);

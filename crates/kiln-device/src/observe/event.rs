@@ -14,9 +14,9 @@ use std::ops::Range;
 /// ```
 /// use kiln_device::observe::{Event, EventKind};
 ///
-/// let line = r#"{"device":"cpu","at_ns":1700000000000000000,"type":"PoolGaveBack","data":{"bytes":4096,"reserved_bytes":0}}"#;
+/// let line = r#"{"device":"cpu","at_ns":1700000000000000000,"type":"PoolShrank","data":{"bytes":4096,"reserved_bytes":0}}"#;
 /// let event = Event::from_json_line(line)?;
-/// assert_eq!(event.kind, EventKind::PoolGaveBack { bytes: 4096, reserved_bytes: 0 });
+/// assert_eq!(event.kind, EventKind::PoolShrank { bytes: 4096, reserved_bytes: 0 });
 /// assert_eq!(event.to_json_line()?, line);
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -51,6 +51,8 @@ impl Event {
 }
 
 /// The kind of an event, with its data.
+///
+/// Files with the names of earlier versions, such as `PoolTook` for `PoolGrew`, can still be parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 #[non_exhaustive]
@@ -71,7 +73,8 @@ pub enum EventKind {
     /// A watcher was removed: the last line of a stream that was not cut off.
     WatchEnded {
         /// Events delivered, excluding this one.
-        told: u64,
+        #[serde(alias = "told")]
+        delivered: u64,
         /// Events dropped because the queue was full.
         dropped: u64,
         /// Events that the watcher failed to record or write.
@@ -113,7 +116,8 @@ pub enum EventKind {
         duration_ns: Option<u64>,
     },
     /// The pool allocated memory from the driver.
-    PoolTook {
+    #[serde(alias = "PoolTook")]
+    PoolGrew {
         /// The size in bytes.
         bytes: u64,
         /// The usage.
@@ -122,7 +126,8 @@ pub enum EventKind {
         reserved_bytes: u64,
     },
     /// The pool released memory to the driver.
-    PoolGaveBack {
+    #[serde(alias = "PoolGaveBack")]
+    PoolShrank {
         /// The size in bytes.
         bytes: u64,
         /// Bytes that the pool holds afterwards.
@@ -221,7 +226,8 @@ impl EventKind {
 #[non_exhaustive]
 pub enum CleanupReason {
     /// Requested by the program.
-    Asked,
+    #[serde(alias = "asked")]
+    Requested,
     /// The budget is nearly used up.
     Pressure,
     /// A request found no room.

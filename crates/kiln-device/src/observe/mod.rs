@@ -16,7 +16,7 @@
 //! let watch = device.watch(channel)?;
 //! drop(device.buffer(4096)?);
 //! device.unwatch(watch);
-//! assert!(events.iter().any(|event| matches!(event.kind, EventKind::PoolTook { bytes: 4096.., .. })));
+//! assert!(events.iter().any(|event| matches!(event.kind, EventKind::PoolGrew { bytes: 4096.., .. })));
 //! # Ok(())
 //! # }
 //! ```

@@ -31,7 +31,7 @@ pub struct WatchId(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchReport {
     /// Events recorded and flushed, including the end of the watch.
-    pub told: u64,
+    pub delivered: u64,
     /// Events dropped because the queue was full.
     pub dropped: u64,
     /// Events that the watcher failed to record or flush.
@@ -277,14 +277,14 @@ impl Writer {
                 let Some(place) = self.active.iter().position(|watcher| watcher.id == id) else { return };
                 let mut watcher = self.active.remove(place);
                 watcher.flush();
-                let WatchReport { told, dropped, lost } = watcher.report;
-                watcher.take(&self.event(at, EventKind::WatchEnded { told, dropped, lost }));
+                let WatchReport { delivered, dropped, lost } = watcher.report;
+                watcher.take(&self.event(at, EventKind::WatchEnded { delivered, dropped, lost }));
                 watcher.flush();
-                let told = watcher.report;
+                let final_report = watcher.report;
                 // Before the report is sent, so that the caller finds the watcher's file closed.
                 drop(watcher);
                 // The caller may not wait for the report.
-                let _ = report.send(told);
+                let _ = report.send(final_report);
             }
         }
     }
@@ -323,7 +323,7 @@ impl ActiveWatcher {
     fn flush(&mut self) {
         let taken = std::mem::take(&mut self.unflushed);
         match self.watcher.call(Watcher::flush) {
-            Ok(()) => self.report.told += taken,
+            Ok(()) => self.report.delivered += taken,
             Err(error) => self.fail(taken, &error),
         }
     }

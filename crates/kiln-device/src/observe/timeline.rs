@@ -122,8 +122,8 @@ impl TraceBuilder {
             EventKind::PoolOutOfMemory { .. } => self.instant("out of memory".into(), POOL, event),
             EventKind::EventsDropped { .. } => self.instant("events dropped".into(), UNATTRIBUTED, event),
             EventKind::WatchBegan { reserved_bytes, .. }
-            | EventKind::PoolTook { reserved_bytes, .. }
-            | EventKind::PoolGaveBack { reserved_bytes, .. } => {
+            | EventKind::PoolGrew { reserved_bytes, .. }
+            | EventKind::PoolShrank { reserved_bytes, .. } => {
                 let args = json!({ "reserved": reserved_bytes });
                 self.push("pool bytes".into(), "C", POOL, event.at_ns..event.at_ns, args);
             }

@@ -123,7 +123,7 @@ impl<M: RawMemory + ?Sized> Pool<M> {
     /// Releases free blocks: down to `min_kept_per_class` of each class, or all of them if `aggressive`.
     pub fn cleanup(&self, aggressive: bool) -> Released {
         let keep = if aggressive { 0 } else { self.core().settings.get().min_kept_per_class };
-        self.core().cleanup(CleanupReason::Asked, || self.core().release_free(keep))
+        self.core().cleanup(CleanupReason::Requested, || self.core().release_free(keep))
     }
 
     /// Releases all free blocks, after waiting for submitted work that still uses them.
@@ -204,7 +204,7 @@ impl<M: RawMemory + ?Sized> CacheReserve for Pool<M> {
     }
 
     fn release(&self, bytes: u64) {
-        self.core().cleanup(CleanupReason::Asked, || self.core().release_bytes(bytes));
+        self.core().cleanup(CleanupReason::Requested, || self.core().release_bytes(bytes));
     }
 }
 

@@ -80,7 +80,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.counters.add(Counter::DriverAllocation);
         self.update_pressure();
         tracing::trace!(bytes, usage = %request.usage, "pool took memory from the driver");
-        self.emit(|| EventKind::PoolTook { bytes, usage: request.usage, reserved_bytes });
+        self.emit(|| EventKind::PoolGrew { bytes, usage: request.usage, reserved_bytes });
         Ok(raw)
     }
 
@@ -175,7 +175,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         drop(raw);
         let reserved_bytes = self.budget.release(bytes);
         self.counters.add(Counter::DriverRelease);
-        self.emit(|| EventKind::PoolGaveBack { bytes, reserved_bytes });
+        self.emit(|| EventKind::PoolShrank { bytes, reserved_bytes });
         bytes
     }
 

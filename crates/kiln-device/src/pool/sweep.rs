@@ -93,7 +93,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if waited.is_err() {
             released += self.release(self.pending.take_all());
         }
-        released += self.cleanup(CleanupReason::Asked, || self.release_free(0));
+        released += self.cleanup(CleanupReason::Requested, || self.release_free(0));
         waited.map(|()| released)
     }
 

@@ -15,18 +15,18 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What is told while `work` runs.
-fn told(device: &Device, work: impl FnOnce()) -> Vec<Event> {
+/// Returns the events emitted while `work` runs.
+fn events_of(device: &Device, work: impl FnOnce()) -> Vec<Event> {
     let (channel, events) = EventChannel::new(100_000);
     let watch = device.watch(channel).unwrap();
     work();
     let report = device.unwatch(watch).unwrap();
     let events: Vec<Event> = events.iter().collect();
-    assert_eq!(report, WatchReport { told: events.len() as u64, dropped: 0, lost: 0 });
+    assert_eq!(report, WatchReport { delivered: events.len() as u64, dropped: 0, lost: 0 });
     assert!(events.iter().all(|event| event.device == device.info().id));
     assert!(matches!(events[0].kind, EventKind::WatchBegan { .. }), "{:?}", events[0]);
     let last = events.len() as u64 - 1;
-    assert_eq!(events[events.len() - 1].kind, EventKind::WatchEnded { told: last, dropped: 0, lost: 0 });
+    assert_eq!(events[events.len() - 1].kind, EventKind::WatchEnded { delivered: last, dropped: 0, lost: 0 });
     events
 }
 
@@ -39,11 +39,11 @@ fn lines(path: &Path) -> Vec<Event> {
 }
 
 #[test]
-fn kernels_are_told_with_their_submission_cost_and_time() {
+fn kernel_events_have_their_submission_cost_and_time() {
     for device in open() {
         let x = Tensor::ones((64, 64), DType::F32, &device).unwrap();
         x.eval().unwrap();
-        let events = told(&device, || (0..3).for_each(|_| x.matmul(&x).unwrap().eval().unwrap()));
+        let events = events_of(&device, || (0..3).for_each(|_| x.matmul(&x).unwrap().eval().unwrap()));
         let mut submissions = Vec::new();
         for event in &events {
             let EventKind::KernelRun { kernel, submission, launches, bytes, flops, start_ns, duration_ns } =
@@ -72,7 +72,7 @@ fn kernels_are_told_with_their_submission_cost_and_time() {
 #[test]
 fn caches_tell_misses_then_hits_and_compiles_tell_their_time() {
     for device in open() {
-        let events = told(&device, || {
+        let events = events_of(&device, || {
             for _ in 0..2 {
                 let x = Tensor::from_slice(&[1.0f32, 2.0], 2, &device).unwrap();
                 assert_eq!(x.mul_scalar(3.0).unwrap().to_vec::<f32>().unwrap(), [3.0, 6.0]);
@@ -99,7 +99,7 @@ fn caches_tell_misses_then_hits_and_compiles_tell_their_time() {
 fn pools_tell_what_they_take_and_give_back() {
     for device in open() {
         let bytes = 40 << 20;
-        let events = told(&device, || {
+        let events = events_of(&device, || {
             drop(device.buffer(bytes).unwrap());
             device.synchronize().unwrap();
             device.pool().cleanup(true);
@@ -112,11 +112,11 @@ fn pools_tell_what_they_take_and_give_back() {
         for event in &events {
             match event.kind {
                 EventKind::WatchBegan { reserved_bytes, .. } => reserved = Some(reserved_bytes),
-                EventKind::PoolTook { bytes, reserved_bytes, .. } => {
+                EventKind::PoolGrew { bytes, reserved_bytes, .. } => {
                     assert_eq!(reserved.map(|before| before + bytes), Some(reserved_bytes));
                     reserved = Some(reserved_bytes);
                 }
-                EventKind::PoolGaveBack { bytes, reserved_bytes } => {
+                EventKind::PoolShrank { bytes, reserved_bytes } => {
                     assert_eq!(reserved.map(|before| before - bytes), Some(reserved_bytes));
                     reserved = Some(reserved_bytes);
                 }
@@ -125,10 +125,10 @@ fn pools_tell_what_they_take_and_give_back() {
         }
         assert_eq!(reserved, Some(device.buffer_pool_stats().bytes_reserved));
         let has = |is: fn(&EventKind) -> bool| events.iter().any(|event| is(&event.kind));
-        assert!(has(|kind| matches!(kind, EventKind::PoolTook { bytes: 41_943_040, .. })));
+        assert!(has(|kind| matches!(kind, EventKind::PoolGrew { bytes: 41_943_040, .. })));
         assert!(has(|kind| matches!(
             kind,
-            EventKind::PoolCleanup { reason: CleanupReason::Asked, bytes: 41_943_040.., .. }
+            EventKind::PoolCleanup { reason: CleanupReason::Requested, bytes: 41_943_040.., .. }
         )));
         assert!(has(|kind| matches!(kind, EventKind::PoolPressure { begins: true, budget_bytes: 1_048_576, .. })));
         assert!(has(|kind| matches!(kind, EventKind::PoolOutOfMemory { bytes: 307_200, .. })));
@@ -147,7 +147,7 @@ fn graphs_tell_each_node_once() {
         graph.host("look", [(to, kiln::graph::BufferUse::Read)], |_| Ok(())).unwrap();
         let plan = graph.compile().unwrap();
         let mut report = None;
-        let events = told(&device, || report = Some(plan.run().unwrap()));
+        let events = events_of(&device, || report = Some(plan.run().unwrap()));
         let nodes: Vec<(&str, u64, Option<u64>)> = events
             .iter()
             .filter_map(|event| match &event.kind {
@@ -181,13 +181,13 @@ fn a_file_is_whole_when_the_device_is_gone() {
         let runs = |event: &&Event| matches!(&event.kind, EventKind::KernelRun { duration_ns, .. } if duration_ns.is_some() == timed);
         assert_eq!(events.iter().filter(runs).count(), 5, "{id}");
         let last = &events[events.len() - 1];
-        let told = events.len() as u64 - 1;
-        assert_eq!(last.kind, EventKind::WatchEnded { told, dropped: 0, lost: 0 }, "{id}");
+        let delivered = events.len() as u64 - 1;
+        assert_eq!(last.kind, EventKind::WatchEnded { delivered, dropped: 0, lost: 0 }, "{id}");
         let reserved = events.iter().rev().find_map(|event| match event.kind {
-            EventKind::PoolGaveBack { reserved_bytes, .. } => Some(reserved_bytes),
+            EventKind::PoolShrank { reserved_bytes, .. } => Some(reserved_bytes),
             _ => None,
         });
-        assert_eq!(reserved, Some(0), "{id}: what the pool gives back at its end is told");
+        assert_eq!(reserved, Some(0), "{id}: the memory released when the pool closes is in the stream");
         let drawn = timeline(&events);
         assert!(drawn.trace_events.iter().any(|event| event.ph == "X" && event.name != "unattributed"), "{id}");
     }
@@ -232,9 +232,9 @@ fn a_watcher_that_fails_is_counted() {
     let device = Device::cpu().unwrap();
     let broken = device.watch(Broken).unwrap();
     let events =
-        told(&device, || Tensor::ones(9, DType::F32, &device).unwrap().add_scalar(1.0).unwrap().eval().unwrap());
+        events_of(&device, || Tensor::ones(9, DType::F32, &device).unwrap().add_scalar(1.0).unwrap().eval().unwrap());
     let report = device.unwatch(broken).unwrap();
-    assert_eq!((report.told, report.dropped), (0, 0));
+    assert_eq!((report.delivered, report.dropped), (0, 0));
     assert!(report.lost >= events.len() as u64 - 2, "{report:?}");
     assert_eq!(device.unwatch(broken), None, "gone");
     device.synchronize().unwrap();
@@ -269,13 +269,13 @@ fn events_that_could_not_be_flushed_are_lost() {
         work(&device);
         let report = device.unwatch(watch).unwrap();
         let taken: Vec<Event> = events.iter().collect();
-        assert_eq!(report.told + report.lost, taken.len() as u64, "{report:?}");
+        assert_eq!(report.delivered + report.lost, taken.len() as u64, "{report:?}");
         if failures > 1 {
-            assert_eq!(report.told, 0, "{report:?}");
+            assert_eq!(report.delivered, 0, "{report:?}");
             continue;
         }
-        assert!(report.told > 0 && report.lost > 0, "{report:?}");
-        let ended = EventKind::WatchEnded { told: report.told - 1, dropped: 0, lost: report.lost };
+        assert!(report.delivered > 0 && report.lost > 0, "{report:?}");
+        let ended = EventKind::WatchEnded { delivered: report.delivered - 1, dropped: 0, lost: report.lost };
         assert_eq!(taken.last().map(|event| &event.kind), Some(&ended));
     }
 }
@@ -289,7 +289,7 @@ fn lines_that_found_no_room_on_disk_are_lost() {
     let watch = device.watch(EventLines::new(full)).unwrap();
     (0..100).for_each(|_| work(&device));
     let report = device.unwatch(watch).unwrap();
-    assert_eq!((report.told, report.dropped), (0, 0), "{report:?}");
+    assert_eq!((report.delivered, report.dropped), (0, 0), "{report:?}");
     assert!(report.lost > 100, "{report:?}");
 }
 
@@ -320,7 +320,7 @@ fn a_watcher_that_panics_when_it_is_dropped_ends_nothing() {
     ending(|| {
         let device = Device::cpu().unwrap();
         let fragile = device.watch(Fragile).unwrap();
-        let events = told(&device, || {
+        let events = events_of(&device, || {
             let report = device.unwatch(fragile).unwrap();
             assert_eq!((report.dropped, report.lost), (0, 0));
             work(&device);
@@ -353,7 +353,7 @@ fn a_watcher_can_end_a_watch() {
         let other = device.watch(channel).unwrap();
         let (send, reports) = mpsc::channel();
         let ender = device.watch(Ender(device.clone(), Some(other), send)).unwrap();
-        assert!(device.unwatch(ender).unwrap().told > 0);
+        assert!(device.unwatch(ender).unwrap().delivered > 0);
         assert_eq!(reports.recv().unwrap(), Some(WatchReport::default()), "it cannot wait for itself");
         assert_eq!(device.unwatch(other), None);
         let last = events.iter().last().unwrap();
@@ -363,11 +363,11 @@ fn a_watcher_can_end_a_watch() {
 
 /// What comes too fast is dropped, and the stream says so.
 #[test]
-fn a_slow_watcher_loses_events_and_is_told() {
+fn a_slow_watcher_loses_events_and_receives_the_count() {
     struct Slow(EventChannel, std::sync::mpsc::Receiver<()>);
     impl Watcher for Slow {
         fn take(&mut self, event: &Event) -> io::Result<()> {
-            // Until the test has told more than there is room for.
+            // Until the test has emitted more events than the queue holds.
             let _ = self.1.recv();
             self.0.take(event)
         }
