@@ -86,8 +86,8 @@ fn store_metrics(cache: &str, store: &StoreStatistics, unusable: u64) -> Vec<Met
     let mut metrics = numbers.metrics();
     let puts = [("stored", store.puts), ("failed", store.put_failures), ("not_tried", store.puts_not_tried)];
     metrics.extend([
-        Metric::counter("kiln_cache_puts_total", "Entries to be written to disk, by outcome.").by("outcome", &puts),
-        Metric::counter("kiln_cache_unusable_total", "Entries that were whole but that no device would take.")
+        Metric::counter("kiln_cache_puts_total", "Writes of entries to disk, by outcome.").by("outcome", &puts),
+        Metric::counter("kiln_cache_unusable_total", "Valid entries that the device rejected.")
             .sample(&[], unusable as f64),
     ]);
     label(&mut metrics, "cache", cache);
@@ -98,15 +98,14 @@ impl Numbers<'_> {
     fn metrics(&self) -> Vec<Metric> {
         let seconds = Metric::gauge("kiln_cache_request_seconds", "Mean time of a lookup, by outcome.");
         vec![
-            Metric::counter("kiln_cache_requests_total", "Lookups by outcome.").by("outcome", self.requests),
+            Metric::counter("kiln_cache_requests_total", "Lookups, by outcome.").by("outcome", self.requests),
             self.times.iter().fold(seconds, |metric, (outcome, time)| match time {
                 Some(time) => metric.sample(&[("outcome", outcome)], time.as_secs_f64()),
                 None => metric,
             }),
-            Metric::gauge("kiln_cache_entries", "Entries that are kept.").sample(&[], self.entries as f64),
-            Metric::gauge("kiln_cache_bytes", "Bytes of the entries.").sample(&[], self.bytes as f64),
-            Metric::counter("kiln_cache_evictions_total", "Entries that made room for others.")
-                .sample(&[], self.evictions as f64),
+            Metric::gauge("kiln_cache_entries", "Entries in the cache.").sample(&[], self.entries as f64),
+            Metric::gauge("kiln_cache_bytes", "Bytes of all entries.").sample(&[], self.bytes as f64),
+            Metric::counter("kiln_cache_evictions_total", "Evicted entries.").sample(&[], self.evictions as f64),
         ]
     }
 

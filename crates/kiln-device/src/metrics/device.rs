@@ -13,9 +13,9 @@ pub fn device_metrics(device: &Device) -> Vec<Metric> {
         ("driver", &info.driver),
         ("driver_version", &info.driver_version),
     ];
-    let dispatches = Metric::counter("kiln_dispatches_total", "Kernels in WGSL that were launched, replays included.");
+    let dispatches = Metric::counter("kiln_dispatches_total", "Launches of WGSL kernels, including replays.");
     vec![
-        Metric::gauge("kiln_device_info", "What the device is; always 1.").sample(&labels, 1.0),
+        Metric::gauge("kiln_device_info", "Name, kind and driver of the device; always 1.").sample(&labels, 1.0),
         match info.compiler {
             Some(_) => dispatches.sample(&[], device.launches() as f64),
             None => dispatches,

@@ -43,11 +43,11 @@ impl KernelLabels {
         };
         vec![
             counter("kiln_kernel_launches_total", "Launches of the kernel.", |kernel| kernel.launches as f64),
-            counter("kiln_kernel_timed_launches_total", "Launches whose time is known.", |kernel| kernel.timed as f64),
-            counter("kiln_kernel_seconds_total", "Device time of the launches whose time is known.", |kernel| {
+            counter("kiln_kernel_timed_launches_total", "Timed launches of the kernel.", |kernel| kernel.timed as f64),
+            counter("kiln_kernel_seconds_total", "Device time of the timed launches.", |kernel| {
                 kernel.total.as_secs_f64()
             }),
-            counter("kiln_kernel_bytes_total", "Bytes that the launches read and wrote.", |kernel| kernel.bytes as f64),
+            counter("kiln_kernel_bytes_total", "Bytes read and written by the launches.", |kernel| kernel.bytes as f64),
             counter("kiln_kernel_operations_total", "Arithmetic operations of the launches.", |kernel| {
                 kernel.flops as f64
             }),

@@ -141,7 +141,7 @@ mod tests {
             let mut metrics = vec![
                 Metric::counter("a_total", "Things.").sample(&[], count),
                 Metric::gauge("b_bytes", "Bytes.").by("state", &[("in_use", 3), ("cached", 0)]),
-                Metric::gauge("c_bytes", "Told by nobody."),
+                Metric::gauge("c_bytes", "Without samples."),
             ];
             label(&mut metrics, "device", device);
             metrics

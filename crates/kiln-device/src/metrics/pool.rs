@@ -18,9 +18,9 @@ impl PoolStatistics {
 
     fn byte_metrics(&self) -> Vec<Metric> {
         let gauge = |name, help, value: u64| Metric::gauge(name, help).sample(&[], value as f64);
-        let driver = Metric::gauge("kiln_pool_driver_bytes", "Bytes that the driver counts itself.");
+        let driver = Metric::gauge("kiln_pool_driver_bytes", "Bytes in use, as reported by the driver.");
         vec![
-            Metric::gauge("kiln_pool_bytes", "Bytes by what they are used for.").by(
+            Metric::gauge("kiln_pool_bytes", "Bytes of the pool, by state.").by(
                 "state",
                 &[
                     ("in_use", self.bytes_in_use),
@@ -31,33 +31,33 @@ impl PoolStatistics {
             ),
             gauge(
                 "kiln_pool_reserved_bytes",
-                "Bytes held from the driver: the sum of kiln_pool_bytes.",
+                "Bytes allocated from the driver: the sum of kiln_pool_bytes.",
                 self.bytes_reserved,
             ),
-            gauge("kiln_pool_padding_bytes", "Bytes in use that nobody asked for.", self.padding_bytes),
-            Metric::gauge("kiln_pool_peak_bytes", "The most bytes at once.")
+            gauge("kiln_pool_padding_bytes", "Bytes in use beyond the requested ones.", self.padding_bytes),
+            Metric::gauge("kiln_pool_peak_bytes", "Peak bytes, by state.")
                 .by("state", &[("in_use", self.peak_bytes), ("reserved", self.peak_reserved_bytes)]),
-            gauge("kiln_pool_budget_bytes", "The most bytes the pool may reserve.", self.budget_bytes),
+            gauge("kiln_pool_budget_bytes", "The maximum of reserved bytes.", self.budget_bytes),
             match self.driver_bytes {
                 Some(bytes) => driver.sample(&[], bytes as f64),
                 None => driver,
             },
-            Metric::gauge("kiln_pool_pressure_ratio", "Share of the budget that is reserved.")
+            Metric::gauge("kiln_pool_pressure_ratio", "Reserved share of the budget, 0 to 1.")
                 .sample(&[], self.pressure),
-            Metric::gauge("kiln_pool_fragmentation_ratio", "How scattered the free bytes are.")
+            Metric::gauge("kiln_pool_fragmentation_ratio", "Fragmentation of the free bytes, 0 to 1.")
                 .sample(&[], self.fragmentation_percent / 100.0),
-            gauge("kiln_pool_live_buffers", "Buffers that are held.", self.live_buffers),
+            gauge("kiln_pool_live_buffers", "Live buffers.", self.live_buffers),
         ]
     }
 
     fn request_metrics(&self) -> Vec<Metric> {
         let counter = |name, help, value: u64| Metric::counter(name, help).sample(&[], value as f64);
         vec![
-            Metric::counter("kiln_pool_requests_total", "Requests by what served them.").by(
+            Metric::counter("kiln_pool_requests_total", "Requests, by source.").by(
                 "source",
                 &[("reused", self.reuse_count), ("carved", self.carved_count), ("driver", self.driver_request_count)],
             ),
-            Metric::counter("kiln_pool_driver_operations_total", "Calls of the driver.").by(
+            Metric::counter("kiln_pool_driver_operations_total", "Driver calls, by operation.").by(
                 "operation",
                 &[
                     ("allocate", self.driver_allocation_count),
@@ -70,9 +70,13 @@ impl PoolStatistics {
                 "Requests that failed for lack of memory.",
                 self.out_of_memory_count,
             ),
-            counter("kiln_pool_pressure_cleanups_total", "Cleanups because of pressure.", self.pressure_cleanup_count),
-            counter("kiln_pool_violations_total", "Findings of the debug mode.", self.violation_count),
-            Metric::gauge("kiln_pool_request_seconds", "Mean time of a request.")
+            counter(
+                "kiln_pool_pressure_cleanups_total",
+                "Cleanups under memory pressure.",
+                self.pressure_cleanup_count,
+            ),
+            counter("kiln_pool_violations_total", "Violations found by debug checks.", self.violation_count),
+            Metric::gauge("kiln_pool_request_seconds", "Mean time of a request, by source.")
                 .sample(&[("source", "reused")], self.mean_hit_nanos * 1e-9)
                 .sample(&[("source", "missed")], self.mean_miss_nanos * 1e-9),
         ]
@@ -86,14 +90,14 @@ impl PoolStatistics {
             })
         };
         vec![
-            by_class(Metric::counter("kiln_pool_class_requests_total", "Requests by class."), |class| {
+            by_class(Metric::counter("kiln_pool_class_requests_total", "Requests, by class."), |class| {
                 class.allocation_count
             }),
             by_class(
                 Metric::counter("kiln_pool_class_reused_total", "Requests served by a free block, by class."),
                 |class| class.reuse_count,
             ),
-            by_class(Metric::gauge("kiln_pool_class_cached_blocks", "Free blocks by class."), |class| {
+            by_class(Metric::gauge("kiln_pool_class_cached_blocks", "Free blocks, by class."), |class| {
                 class.cached_blocks
             }),
         ]

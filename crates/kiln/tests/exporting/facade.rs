@@ -93,7 +93,7 @@ fn a_recorder_gets_what_the_text_says() {
     let described = record.described.lock().unwrap();
     assert_eq!(described["kiln_pool_budget_bytes"].0, Some(Unit::Bytes));
     assert_eq!(described["kiln_kernel_seconds_total"].0, Some(Unit::Seconds));
-    assert_eq!(described["kiln_cache_requests_total"], (None, "Lookups by outcome.".to_string()));
+    assert_eq!(described["kiln_cache_requests_total"], (None, "Lookups, by outcome.".to_string()));
     let series = watch.snapshot().iter().map(|metric| metric.samples.len()).sum::<usize>();
     assert_eq!(values.len(), series, "every sample, and nothing else");
 }
