@@ -58,7 +58,7 @@ impl PoolStatistics {
     /// Formats the numbers as one line for logs.
     pub fn summary_line(&self) -> String {
         format!(
-            "pool {}: {} in use, {} cached, {} of {} reserved ({:.0} %), {} requests, {:.1} % reused, {:.1} % kept from the driver",
+            "pool {}: {} in use, {} cached, {} of {} reserved ({:.0} %), {} requests, {:.1} % reused, {:.1} % without a driver allocation",
             self.health(),
             Bytes(self.bytes_in_use),
             Bytes(self.bytes_cached),
@@ -79,22 +79,22 @@ impl PoolStatistics {
         }
         if self.out_of_memory_count > 0 {
             list.push(format!(
-                "{} requests failed for lack of memory: see `report()` for who holds it",
+                "{} requests failed for lack of memory: see `report()` for its holders",
                 self.out_of_memory_count
             ));
         }
         if self.pressure > HIGH_PRESSURE {
             if self.bytes_cached * 10 > self.bytes_reserved {
-                list.push(format!("`cleanup(true)` gives back {}", Bytes(self.bytes_cached - self.bytes_pending)));
+                list.push(format!("`cleanup(true)` releases {}", Bytes(self.bytes_cached - self.bytes_pending)));
             } else {
                 list.push("drop buffers, or raise `budget_bytes`: nearly everything reserved is in use".into());
             }
         }
         if self.health() == Health::Thrashing {
-            list.push("raise `max_cached_per_class` or `headroom`, or turn `adaptive` on: blocks are given back and taken again".into());
+            list.push("raise `max_cached_per_class` or `headroom`, or turn `adaptive` on: blocks are released and allocated again".into());
         }
         if self.is_fragmented() {
-            list.push(format!("`defragment()` may free up to {} beside live buffers", Bytes(self.bytes_unused_slots)));
+            list.push(format!("`defragment()` may free up to {} of unused slots", Bytes(self.bytes_unused_slots)));
         }
         if self.padding_bytes * 4 > self.bytes_in_use && self.bytes_in_use > 1 << 20 {
             list.push(format!(
@@ -141,18 +141,24 @@ fn memory(text: &mut String, s: &PoolStatistics) -> fmt::Result {
             "cached",
             s.bytes_cached,
             s.bytes_reserved,
-            format!("{} of it waits for submitted work", Bytes(s.bytes_pending)),
+            format!("{} of it still used by submitted work", Bytes(s.bytes_pending)),
         ),
-        ("slots", s.bytes_unused_slots, s.bytes_reserved, "unused beside live buffers".into()),
+        ("slots", s.bytes_unused_slots, s.bytes_reserved, "unused, next to live buffers".into()),
         ("padding", s.padding_bytes, s.bytes_in_use, "of the bytes in use".into()),
     ] {
         let part = share(bytes, whole);
-        writeln!(text, "  {name:<9} {} {:>3.0} %  {:>9}  {note}", bar(part), 100.0 * part, Bytes(bytes))?;
+        writeln!(text, "  {name:<10} {} {:>3.0} %  {:>9}  {note}", bar(part), 100.0 * part, Bytes(bytes))?;
     }
-    let scattered = s.fragmentation_percent / 100.0;
-    writeln!(text, "  {:<9} {} {:>3.0} %  of the free bytes", "scattered", bar(scattered), s.fragmentation_percent)?;
+    let fragmentation = s.fragmentation_percent / 100.0;
+    writeln!(
+        text,
+        "  {:<10} {} {:>3.0} %  of the free bytes",
+        "fragmented",
+        bar(fragmentation),
+        s.fragmentation_percent
+    )?;
     match s.driver_bytes {
-        Some(bytes) => writeln!(text, "  the driver itself counts {}", Bytes(bytes)),
+        Some(bytes) => writeln!(text, "  the driver reports {}", Bytes(bytes)),
         None => Ok(()),
     }
 }
@@ -160,16 +166,16 @@ fn memory(text: &mut String, s: &PoolStatistics) -> fmt::Result {
 fn requests(text: &mut String, s: &PoolStatistics) -> fmt::Result {
     writeln!(text, "\nrequests: {} ({} since the last maintenance)", s.allocation_count, s.recent.allocation_count)?;
     for (name, count, note) in [
-        ("reused", s.reuse_count, format!("{:.0} ns each", s.mean_hit_nanos)),
-        ("carved", s.carved_count, "from raw blocks at hand".into()),
-        ("driver", s.driver_request_count, format!("{:.1} us each miss", s.mean_miss_nanos / 1000.0)),
+        ("reused", s.reuse_count, format!("{:.0} ns per request", s.mean_hit_nanos)),
+        ("carved", s.carved_count, "from divided raw blocks".into()),
+        ("driver", s.driver_request_count, format!("{:.1} us per miss", s.mean_miss_nanos / 1000.0)),
     ] {
         let part = share(count, s.allocation_count);
-        writeln!(text, "  {name:<9} {} {:>3.0} %  {count:>9}  {note}", bar(part), 100.0 * part)?;
+        writeln!(text, "  {name:<10} {} {:>3.0} %  {count:>9}  {note}", bar(part), 100.0 * part)?;
     }
     writeln!(
         text,
-        "  {} blocks from the driver, {} back, {} refused, {} cleanups under pressure",
+        "  {} blocks allocated from the driver, {} released, {} refused, {} cleanups under pressure",
         s.driver_allocation_count, s.driver_release_count, s.driver_failure_count, s.pressure_cleanup_count
     )
 }

@@ -78,9 +78,8 @@ impl PoolReport {
         if self.holders.len() > NAMED {
             held.push(format!("{} other labels", self.holders.len() - NAMED));
         }
-        let held =
-            if held.is_empty() { "nobody holds a buffer".into() } else { format!("held by {}", held.join(", ")) };
-        let mut text = format!("{held}; a cleanup could give {}", Bytes(self.bytes_cached - self.bytes_pending));
+        let held = if held.is_empty() { "no live buffers".into() } else { format!("held by {}", held.join(", ")) };
+        let mut text = format!("{held}; a cleanup could free {}", Bytes(self.bytes_cached - self.bytes_pending));
         if self.bytes_unused_slots > 0 {
             text += &format!(", `defragment` up to {}", Bytes(self.bytes_unused_slots));
         }

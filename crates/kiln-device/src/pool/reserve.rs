@@ -79,7 +79,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let reserved_bytes = reservation.keep();
         self.counters.add(Counter::DriverAllocation);
         self.update_pressure();
-        tracing::trace!(bytes, usage = %request.usage, "pool took memory from the driver");
+        tracing::trace!(bytes, usage = %request.usage, "pool allocated memory from the driver");
         self.emit(|| EventKind::PoolGrew { bytes, usage: request.usage, reserved_bytes });
         Ok(raw)
     }
@@ -160,7 +160,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         if released.bytes > 0 {
             self.update_pressure();
-            tracing::trace!(bytes = released.bytes, blocks = released.blocks, "pool gave memory back to the driver");
+            tracing::trace!(bytes = released.bytes, blocks = released.blocks, "pool released memory to the driver");
         }
         released
     }

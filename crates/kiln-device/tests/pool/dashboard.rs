@@ -61,7 +61,7 @@ fn a_pressured_pool_with_free_blocks() {
     rig.warm(64 * KIB, 5);
     let numbers = rig.numbers();
     assert_eq!(numbers.health(), Health::Pressured);
-    assert_eq!(numbers.recommendations(), ["`cleanup(true)` gives back 320 KiB"]);
+    assert_eq!(numbers.recommendations(), ["`cleanup(true)` releases 320 KiB"]);
     rig.pool.cleanup(true);
     assert_eq!(rig.numbers().recommendations(), Vec::<String>::new());
 }

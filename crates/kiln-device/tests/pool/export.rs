@@ -196,9 +196,9 @@ fn unknown_numbers_are_omitted() {
     numbers.driver_bytes = None;
     let samples = parse(&numbers.to_prometheus("x")).unwrap();
     assert!(!samples.iter().any(|sample| sample.name == "kiln_pool_driver_bytes"));
-    assert!(!dashboard_of(&numbers).contains("the driver itself counts"));
+    assert!(!dashboard_of(&numbers).contains("the driver reports"));
     numbers.driver_bytes = Some(7);
-    assert!(dashboard_of(&numbers).contains("the driver itself counts 7 B"));
+    assert!(dashboard_of(&numbers).contains("the driver reports 7 B"));
 }
 
 fn dashboard_of(numbers: &PoolStatistics) -> String {
