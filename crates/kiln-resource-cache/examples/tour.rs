@@ -53,7 +53,7 @@ fn main() -> Result<(), CacheError> {
     println!("Who holds what, and giving it back:");
     println!("{}", registry.report());
     let trim = registry.trim(1 << 20);
-    println!("trim to 1 MiB: {} bytes given back, {} entries evicted\n", trim.bytes_freed(), trim.entries_evicted);
+    println!("trim to 1 MiB: {} bytes freed, {} entries evicted\n", trim.bytes_freed(), trim.entries_evicted);
 
     println!("The events of three lookups with room for one, as they would stand in a file:");
     let (sink, events) = ChannelSink::new(64);

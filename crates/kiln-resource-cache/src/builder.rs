@@ -52,7 +52,9 @@ impl<S> Builder<S> {
         if self.clock.is_some() || !self.sinks.is_empty() || self.summary_interval.is_some() {
             return Err(CacheError::new(
                 CacheErrorKind::InvalidArgument,
-                format!("cache `{cache}`: expected clock, sinks and summary interval of its registry, found its own"),
+                format!(
+                    "cache `{cache}`: expected the clock, sinks and summary interval of its registry, found some set on the cache"
+                ),
             ));
         }
         Ok(self.settings)

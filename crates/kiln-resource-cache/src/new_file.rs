@@ -48,7 +48,9 @@ impl NewFile {
             }
             Ok(metadata) if metadata.is_file() => Some(metadata.permissions()),
             // A rename would replace a device or a pipe by a file.
-            Ok(_) => return Err(with_path(io::Error::other("expected a file or nothing there, found something else"))),
+            Ok(_) => {
+                return Err(with_path(io::Error::other("expected a regular file or no file, found something else")));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(with_path(error)),
         };
@@ -124,7 +126,7 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
             Err(_) => return Ok(place),
         }
     }
-    Err(io::Error::other("expected links that lead somewhere, found a ring of them"))
+    Err(io::Error::other("expected symbolic links that resolve, found a cycle"))
 }
 
 fn parent_of(place: &Path) -> &Path {

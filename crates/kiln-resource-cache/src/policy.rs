@@ -295,7 +295,7 @@ impl EvictionPolicy {
         } else if self.max_idle == Some(Duration::ZERO) {
             "max_idle_duration is 0, expected more than 0; every entry would expire at once".to_owned()
         } else if self.name().is_empty() {
-            "the name of the ranking is empty, expected one that tells it apart in events".to_owned()
+            "the name of the ranking is empty, expected one that identifies it in events".to_owned()
         } else if self.batch == 0 {
             "eviction_batch is 0, expected at least 1".to_owned()
         } else if let Some(max) = self.max_entries

@@ -50,7 +50,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
         let Self { name, policy, weigher, shards } = self;
         let invalid = |what: String| Err(CacheError::new(CacheErrorKind::InvalidArgument, what));
         if name.is_empty() {
-            return invalid("the name of a cache is empty, expected one that tells it apart in reports".to_owned());
+            return invalid("the name of a cache is empty, expected one that identifies it in reports".to_owned());
         }
         if !shards.is_power_of_two() || shards > 1 << 16 {
             return invalid(format!("cache `{name}`: shards is {shards}, expected a power of two up to 65536"));

@@ -115,7 +115,7 @@ pub(crate) fn wait<V: Send + Sync + 'static>(
     if is_cycle {
         return Err(CacheError::new(
             CacheErrorKind::Reentrant,
-            format!("cache `{cache}`: the creation of {key:?} asks for itself"),
+            format!("cache `{cache}`: the creation of {key:?} depends on itself"),
         ));
     }
     let outcome = flight.wait();

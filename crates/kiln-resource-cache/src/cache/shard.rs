@@ -242,7 +242,7 @@ impl<K: Eq, V> ShardState<K, V> {
             at
         } else {
             self.details.push(detail);
-            u32::try_from(self.details.len() - 1).expect("memory runs out long before four thousand million entries")
+            u32::try_from(self.details.len() - 1).expect("memory runs out long before four billion entries")
         };
         let entry = Entry { value: new.value, used_stamp: stamp, key: new.key, detail: at };
         self.table.insert_unique(hash, entry, |entry| rehash(&entry.key));

@@ -344,10 +344,8 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     ) -> Result<Arc<dyn ErasedCache>, CacheError> {
         let name = builder.settings.name;
         let taken = |by: &Member| {
-            let message = format!(
-                "CACHE_NAME `{name}` of `{type_name}` is taken by `{}`, expected a name of its own",
-                by.type_name
-            );
+            let message =
+                format!("CACHE_NAME `{name}` of `{type_name}` is taken by `{}`, expected a unique name", by.type_name);
             CacheError::new(CacheErrorKind::DuplicateName, message)
         };
         let build = || -> Result<Arc<dyn ErasedCache>, CacheError> {

@@ -87,7 +87,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
         let me = thread::current().id();
         assert!(
             self.state.lock().owner != Some(me),
-            "slot `{}`: this thread holds it already; drop the first `SlotMut` before asking again",
+            "slot `{}`: this thread holds it already; drop the first `SlotMut` before calling `slot_mut` again",
             type_name::<T>()
         );
         let value = self.value.lock();

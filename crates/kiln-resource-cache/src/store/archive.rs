@@ -106,7 +106,7 @@ impl DiskStore {
                     PutOutcome::Stored => drop(stored.insert(EntryId::from_key(&head.key))),
                     PutOutcome::TooLarge => report.too_large += 1,
                     PutOutcome::ReadOnly | PutOutcome::Paused => {
-                        let message = "expected a store that can be written, found one that cannot";
+                        let message = "expected a writable store, found one that cannot be written";
                         return Err(StoreError::new(StoreErrorKind::NotWritable, message));
                     }
                 },

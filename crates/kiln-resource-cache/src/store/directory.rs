@@ -81,7 +81,7 @@ pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(|error| StoreError::from_io("make the directory", path, &error))
+    builder.create(path).map_err(|error| StoreError::from_io("create the directory", path, &error))
 }
 
 /// Does the same as [`check_directory`], but returns a `StoreError`.
@@ -91,7 +91,7 @@ pub(super) fn require_trusted(path: &Path) -> Result<(), StoreError> {
         DirectoryFaultKind::Missing | DirectoryFaultKind::NotADirectory => StoreErrorKind::Io,
         _ => StoreErrorKind::Untrusted,
     };
-    let fix = fix.map_or_else(|| "use another directory".to_string(), |fix| format!("to put it right: {fix}"));
+    let fix = fix.map_or_else(|| "use another directory".to_string(), |fix| format!("to fix it: {fix}"));
     Err(StoreError::new(kind, format!("cannot use {} for a store: {fault}; {fix}", path.display())))
 }
 

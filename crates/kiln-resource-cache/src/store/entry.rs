@@ -70,12 +70,12 @@ impl fmt::Display for Reject {
         f.write_str(match self {
             Self::NotAFile => "not a regular file",
             Self::Truncated => "truncated",
-            Self::TrailingBytes => "bytes after its end",
+            Self::TrailingBytes => "trailing bytes",
             Self::ForeignMagic => "not an entry of a store",
-            Self::Version => "another version of the format",
-            Self::TooLarge => "larger than an entry of this store may be",
+            Self::Version => "a different format version",
+            Self::TooLarge => "larger than the store allows",
             Self::Checksum => "wrong checksum",
-            Self::OtherKey => "the entry of another key",
+            Self::OtherKey => "an entry of a different key",
         })
     }
 }

@@ -60,7 +60,7 @@ impl fmt::Display for Problem {
         match self {
             Self::Rejected(reject) => reject.fmt(f),
             Self::Unreadable(message) => f.write_str(message),
-            Self::ForeignName => f.write_str("the name is not one of an entry"),
+            Self::ForeignName => f.write_str("not a valid entry name"),
         }
     }
 }

@@ -103,7 +103,7 @@ impl DiskStore {
     fn commit(&self, id: &EntryId, head: &Head, payload: &[u8]) -> Result<(), CommitFault> {
         let place = self.entry_path(id);
         let mut temporary =
-            Temporary::create(&self.dir).map_err(|error| CommitFault::of("make a file in", &self.dir, &error))?;
+            Temporary::create(&self.dir).map_err(|error| CommitFault::of("create a file in", &self.dir, &error))?;
         let written = head
             .write(payload, &mut temporary.file)
             .and_then(|()| temporary.file.set_modified(system_time(self.options.now())));
@@ -147,7 +147,8 @@ impl DiskStore {
     }
 
     pub(super) fn warn(&self, reason: &StoreError) {
-        self.warning.call_once(|| tracing::warn!(directory = %self.dir.display(), %reason, "store: not writing"));
+        self.warning
+            .call_once(|| tracing::warn!(directory = %self.dir.display(), %reason, "the store is not written to"));
     }
 }
 

@@ -36,7 +36,7 @@ fn a_second_type_with_a_taken_name_is_refused_however_it_comes() {
     assert_eq!(registry.warm::<Impostor>([1]).failed.len(), 1);
     insta::assert_snapshot!(
         from_lookup,
-        @"CACHE_NAME `plans` of `registry::names::Impostor` is taken by `registry::kernels::Plans`, expected a name of its own"
+        @"CACHE_NAME `plans` of `registry::names::Impostor` is taken by `registry::kernels::Plans`, expected a unique name"
     );
     assert_eq!(registry.metrics::<Impostor>(), None);
     assert!(registry.get::<Impostor>(&1).is_none());

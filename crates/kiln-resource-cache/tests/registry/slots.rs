@@ -100,7 +100,7 @@ fn asking_twice_on_one_thread_panics_with_the_slots_name_and_breaks_nothing() {
         let panic = catch_unwind(AssertUnwindSafe(|| drop(registry.slot_mut(Scratch::<1>::default)))).unwrap_err();
         insta::assert_snapshot!(
             panic.downcast_ref::<String>().unwrap(),
-            @"slot `registry::kernels::Scratch<1>`: this thread holds it already; drop the first `SlotMut` before asking again"
+            @"slot `registry::kernels::Scratch<1>`: this thread holds it already; drop the first `SlotMut` before calling `slot_mut` again"
         );
         first.bytes = 10;
         fill_slot::<2>(&registry, 5);

@@ -81,7 +81,7 @@ fn symbolic_link_in_its_place_is_refused() {
         let (kind, message) = refusal(&link);
         assert_eq!(kind, StoreErrorKind::Untrusted, "{message}");
         assert!(message.contains(&format!("found a symbolic link: {} -> {}", link.display(), target.display())));
-        assert!(message.ends_with(&format!("to put it right: rm {}", link.display())), "{message}");
+        assert!(message.ends_with(&format!("to fix it: rm {}", link.display())), "{message}");
         fs::remove_file(&link).unwrap();
     }
     assert!(!root.path().join("nowhere").exists(), "nothing is made behind a link");
