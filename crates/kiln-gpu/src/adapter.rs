@@ -130,7 +130,7 @@ fn none_found(instance: &wgpu::Instance) -> Error {
     } else {
         "install a Vulkan driver, on Debian and Ubuntu with `apt-get install mesa-vulkan-drivers`"
     };
-    let found = if vulkan_loads(instance) { "a Vulkan driver without a GPU" } else { "no driver that loads" };
+    let found = if vulkan_loads(instance) { "a Vulkan driver without a GPU" } else { "no driver that can be loaded" };
     let message = format!("expected a GPU, found {found} (searched: {searched}); {remedy}");
     let error = Error::new(ErrorKind::Unsupported, message);
     // The error of a request for one adapter lists, for each backend, what is missing.

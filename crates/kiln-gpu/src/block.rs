@@ -35,7 +35,7 @@ impl Block {
         timeline.fault.check()?;
         // Mapping or copying the last bytes needs whole words.
         let size = bytes.max(1).next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
-        let what = format_args!("give {bytes} bytes for {usage}");
+        let what = format_args!("allocate {bytes} bytes for {usage}");
         let buffer = check(&timeline.device, what, || buffer(&timeline.device, size, buffer_usages(usage)))?;
         // A lost device returns an invalid buffer without an error. Polling reports the loss.
         timeline.poll(wgpu::PollType::Poll)?;
@@ -52,7 +52,7 @@ impl Block {
     /// Returns the block in a raw block of a GPU.
     pub(crate) fn of(raw: &RawBlock) -> Result<&Self> {
         raw.downcast_ref()
-            .ok_or_else(|| error!(InvalidArgument, "expected a block of a GPU, found one of another memory"))
+            .ok_or_else(|| error!(InvalidArgument, "expected a block of GPU memory, found one of another device"))
     }
 
     /// Returns the newest submission that uses the buffer.
@@ -73,7 +73,7 @@ impl Block {
     pub(crate) fn lock(&self) -> Result<HostLock<'_>> {
         let guard = self.host.lock();
         if guard.get() {
-            let message = "expected a buffer that is not mapped, found it mapped by a caller of this very function";
+            let message = "expected a buffer that is not mapped, found it mapped by an outer call of the same function";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         Ok(HostLock(guard))

@@ -227,7 +227,7 @@ fn request(
                 format!("expected the driver to open the adapter, found it refused: {}", one_line(&error.to_string()));
             Err(Error::new(ErrorKind::Unsupported, message).with_source(error))
         }
-        None => Err(error!(Internal, "expected wgpu to open the adapter at once, found it waiting")),
+        None => Err(error!(Internal, "expected wgpu to open the adapter without waiting, found it pending")),
     }
 }
 

@@ -42,7 +42,7 @@ impl<'a> ResolvedCommand<'a> {
                 let bound = bind(gpu, kernel, dispatch)?;
                 Ok(Self::Dispatch(ResolvedDispatch { kernel, bound, values: None, offsets, workgroups, dispatch }))
             }
-            other => Err(error!(Unsupported, "expected a command that is known, found {other:?}")),
+            other => Err(error!(Unsupported, "expected a known command, found {other:?}")),
         }
     }
 

@@ -99,7 +99,7 @@ impl Kernels {
                 }
                 wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => description,
             };
-            let message = format!("expected a kernel that the driver takes, found: {}", one_line(description));
+            let message = format!("expected a kernel that the driver accepts, found: {}", one_line(description));
             return Err(Error::new(ErrorKind::CompileFailed, message).with_source(error));
         }
         // A pipeline that the driver rejects can lose the device.
@@ -136,7 +136,7 @@ impl Kernels {
         match create(blob) {
             (cache, None) => Some(cache),
             (_, Some(error)) => {
-                tracing::warn!(%error, "the driver does not take its own blob");
+                tracing::warn!(%error, "the driver rejected the pipeline cache that it produced");
                 let (cache, error) = create(None);
                 error.is_none().then_some(cache)
             }

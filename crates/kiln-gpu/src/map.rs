@@ -118,7 +118,7 @@ impl<'a> Mapping<'a> {
                 Ok(Err(error)) => {
                     // A lost device also fails a map. Draining reports the loss, which is the better error.
                     self.timeline.drain()?;
-                    let message = format!("expected to map {} bytes, found the driver to refuse", self.len_bytes());
+                    let message = format!("expected to map {} bytes, found that the driver refused", self.len_bytes());
                     return Err(Error::new(ErrorKind::Internal, message).with_source(error));
                 }
                 // Work that was submitted directly through wgpu still uses the buffer.
@@ -190,7 +190,7 @@ fn offsets_within(range: &Range<u64>, outer: &Range<u64>) -> Range<usize> {
 }
 
 fn map_range_error(error: wgpu::MapRangeError, range: &Range<u64>) -> Error {
-    error!(Internal, "expected to see the mapped bytes {range:?}, found the driver to refuse").with_source(error)
+    error!(Internal, "expected to access the mapped bytes {range:?}, found that the driver refused").with_source(error)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl<P: Progress> Poller<P> {
                     // No thread is available, so the caller's thread waits. An error wakes too; the woken task finds
                     // it.
                     drop(state);
-                    tracing::warn!(%error, "no thread to wait for submissions; waiting in place");
+                    tracing::warn!(%error, "cannot start a thread that waits for submissions; waiting on the calling thread");
                     let _ = self.shared.timeline.wait(submission);
                     return waker.wake();
                 }

@@ -77,7 +77,7 @@ impl Drop for Completion {
         // Checked under the lock, because `done` moves a number from the set to the counter.
         let out_of_order = self.progress.out_of_order.lock();
         if self.progress.completed() < self.number && !out_of_order.contains(&self.number) {
-            self.fault.set_lost(&format!("the end of submission {} was never told", self.number));
+            self.fault.set_lost(&format!("submission {} never reported its completion", self.number));
         }
     }
 }
@@ -200,7 +200,7 @@ impl Timeline {
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(poll_type))) {
             Ok(Ok(_)) => self.fault.check(),
             Ok(Err(error @ wgpu::PollError::WrongSubmissionIndex(..))) => {
-                Err(self.fault.set_lost(&format!("the driver did not take a submission ({error})")))
+                Err(self.fault.set_lost(&format!("the driver did not accept a submission ({error})")))
             }
             Ok(Err(error @ wgpu::PollError::Timeout)) => {
                 let message = "expected a wait without a timeout to end with the work, found it timed out";
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((progress.completed(), fault.get().map(|error| error.to_string())), (40_005, None));
         drop(completion(40_006));
         let error = fault.get().unwrap().to_string();
-        assert!(error.ends_with("the end of submission 40006 was never told"), "{error}");
+        assert!(error.ends_with("submission 40006 never reported its completion"), "{error}");
     }
 
     /// wgpu panics if a wait fails in the driver. That panic becomes a device fault; any other panic is passed on.
