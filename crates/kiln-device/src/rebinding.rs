@@ -48,7 +48,7 @@ impl Rebinding {
         let Some(range) = old.position_of(recorded) else {
             let (old, found) = (old.range(), recorded.range());
             let message = format!(
-                "replacement of bytes {old:?} of an allocation expected uses inside of them, found one of {found:?}"
+                "replacement of bytes {old:?} of an allocation expected uses within them, found one of {found:?}"
             );
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         };

@@ -15,7 +15,7 @@ const TABLE: &[Row] = &[
     (
         "@compute @workgroup_size(8) fn main() {\n    y[0] = dpdx(y[1]);\n}",
         "4:12",
-        "expected operations of a compute kernel, found a derivative, which only fragments have",
+        "expected operations of a compute kernel, found a derivative, which only fragment shaders have",
     ),
     (
         "fn slope(x: f32) -> f32 {\n    return fwidth(x);\n}\n@compute @workgroup_size(8) fn main() { y[0] = slope(y[1]); }",
@@ -60,7 +60,7 @@ const TABLE: &[Row] = &[
     (
         "@group(0) @binding(1) var<storage, read> x: array<f64>;\n@compute @workgroup_size(1) fn main() { y[0] = f32(x[0]); }",
         "3:23",
-        "expected numbers of f32, i32 or u32, or f16 where the device has it, found f64, which is not supported",
+        "expected f32, i32 or u32, or f16 if the device supports it, found f64, which is not supported",
     ),
     (
         "fn same(x: f64) -> f64 { return x; }\n@compute @workgroup_size(1) fn main() { y[0] = f32(same(1.0lf)); }",

@@ -85,7 +85,7 @@ fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
         if is_written && !are_disjoint && one.shares_allocation_with(other) {
             let [one, other] = [pair[0], pair[1]];
             return invalid(format!(
-                "expected memory of its own for what is written, found buffers {one} and {other} in one allocation"
+                "expected a separate allocation for each written buffer, found buffers {one} and {other} in one allocation"
             ));
         }
     }

@@ -271,7 +271,7 @@ impl Buffer {
 }
 
 fn not_mapped() -> Error {
-    error!(Internal, "device expected to map the memory, found that it did not and reported success")
+    error!(Internal, "device expected to map the memory, found success without a mapping")
 }
 
 /// A read in progress: await it, or [`wait`](Self::wait) for it.

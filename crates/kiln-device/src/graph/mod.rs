@@ -85,7 +85,7 @@ impl Graph {
         }
         if let Some(other) = self.buffers.iter().find(|declared| declared.buffer.overlaps(buffer)) {
             let other = &other.name;
-            bail!(InvalidArgument, "buffer `{name}` expected bytes of its own, found some of buffer `{other}`");
+            bail!(InvalidArgument, "buffer `{name}` expected bytes of no other buffer, found some of buffer `{other}`");
         }
         self.buffers.push(DeclaredBuffer { name, buffer: buffer.clone() });
         Ok(())

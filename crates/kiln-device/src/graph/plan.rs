@@ -121,7 +121,7 @@ impl GraphPlan {
                     let name = |index: usize| &self.buffers[index].name;
                     let (new, other, written) = (name(new), name(other), name(written));
                     let message = format!(
-                        "buffer `{new}` expected bytes of its own, found some of buffer `{other}`, and `{written}` is written"
+                        "buffer `{new}` expected bytes of no other buffer, found some of buffer `{other}`, and `{written}` is written"
                     );
                     return Err(invalid(message));
                 }

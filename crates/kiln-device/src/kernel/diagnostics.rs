@@ -34,7 +34,8 @@ pub(super) fn invalid(module: &Module, error: &WithSpan<ValidationError>, key: &
     match error.as_inner() {
         ValidationError::EntryPoint { name, source: ForbiddenStageOperations, stage: ShaderStage::Compute } => {
             if let Some(span) = derivative(module, name) {
-                let message = "expected operations of a compute kernel, found a derivative, which only fragments have";
+                let message =
+                    "expected operations of a compute kernel, found a derivative, which only fragment shaders have";
                 return error_at(key, Some(span), ErrorKind::CompileFailed, message);
             }
             span = span.or_else(|| text::function(&key.source, name));
@@ -47,7 +48,7 @@ pub(super) fn invalid(module: &Module, error: &WithSpan<ValidationError>, key: &
             span = span.or_else(|| declaration(module, *handle));
             if let TypeError::WidthError(WidthError::MissingCapability { name, .. }) = source {
                 let span = span.or_else(|| text::word(&key.source, name));
-                let numbers = "numbers of f32, i32 or u32, or f16 where the device has it";
+                let numbers = "f32, i32 or u32, or f16 if the device supports it";
                 let message = format!("expected {numbers}, found {name}, which is not supported");
                 return error_at(key, span, ErrorKind::CompileFailed, &message);
             }
@@ -118,7 +119,7 @@ pub(super) fn check_types(module: &Module, key: &KernelKey) -> Result<()> {
         let depth = inside.iter().map(|part| of(*part).1).max().unwrap_or(0).saturating_add(1);
         if parts > MAX_TYPE_PARTS || depth > MAX_TYPE_DEPTH {
             let name = ty.name.as_deref().unwrap_or("array");
-            let limits = format!("at most {MAX_TYPE_PARTS} members of members, {MAX_TYPE_DEPTH} deep");
+            let limits = format!("at most {MAX_TYPE_PARTS} nested members, {MAX_TYPE_DEPTH} deep");
             let message = format!("type `{name}` expected {limits}, found {parts}, {depth} deep");
             return Err(error_at(key, text::structure(&key.source, name), ErrorKind::Unsupported, &message));
         }

@@ -63,7 +63,7 @@ impl KernelKey {
     pub fn new(source: &KernelSource, device: &DeviceInfo) -> Result<Self> {
         let Some(compiler) = &device.compiler else {
             let advice = match device.kind {
-                DeviceKind::Cpu => "; it needs the feature `wgsl`, and a processor that Cranelift knows",
+                DeviceKind::Cpu => "; it needs the feature `wgsl`, and a processor that Cranelift supports",
                 _ => "; use a GPU device",
             };
             let message = format!(
@@ -74,7 +74,7 @@ impl KernelKey {
         };
         // Spaces and `=` separate constants in the encoded form, and never occur in WGSL names.
         if let Some(name) = source.constants.keys().find(|name| name.is_empty() || name.contains([' ', '='])) {
-            let message = format!("kernel `{}` expected the name or number of a constant, found `{name}`", source.name);
+            let message = format!("kernel `{}` expected the name or id of a constant, found `{name}`", source.name);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         Ok(Self {

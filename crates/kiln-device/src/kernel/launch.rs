@@ -256,7 +256,8 @@ impl<'k> Launch<'k> {
         let parts = split(total, limit)?;
         let kernel = self.kernel.for_split_grid()?;
         let slot = kernel.reflection().bindings.iter().position(|binding| binding.kind == BindingKind::Grid);
-        let slot = slot.ok_or_else(|| error!(Internal, "expected a wide kernel to take its grid"))?;
+        let slot =
+            slot.ok_or_else(|| error!(Internal, "expected a split kernel to declare its grid binding, found none"))?;
         // Only the first dispatch carries the cost of the launch.
         let mut cost = self.cost;
         let dispatch = |part| {

@@ -66,7 +66,7 @@ fn parse(key: &KernelKey, device: &DeviceInfo) -> Result<Module> {
     let (depth, deepest) = depth::deepest(&text);
     let too_deep = || {
         let expected = format!(
-            "brackets and operators at most about {MAX_DEPTH} deep inside of each other, and at most {MAX_DECLARATIONS} declarations"
+            "brackets and operators nested at most about {MAX_DEPTH} deep, and at most {MAX_DECLARATIONS} declarations"
         );
         diagnostics::error_at(key, Some(deepest), ErrorKind::Unsupported, &format!("expected {expected}, found more"))
     };

@@ -27,7 +27,7 @@ pub(super) fn encode(GridPart { first, total, .. }: GridPart) -> Vec<u8> {
 /// Adds the grid uniform to the only entry point of `module`, and returns its variable.
 pub(super) fn add_grid_offset(module: &mut Module) -> Result<Handle<GlobalVariable>> {
     let Some(point) = module.entry_points.first().cloned() else {
-        bail!(Internal, "widening a grid expected an entry point, found none");
+        bail!(Internal, "splitting a grid expected an entry point, found none");
     };
     let variable = add_variable(module);
     let mut inner = point.function;

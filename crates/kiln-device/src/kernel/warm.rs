@@ -136,7 +136,7 @@ impl Preload {
         let thread = thread::Builder::new()
             .name("kiln-preload".to_string())
             .spawn(work)
-            .map_err(|error| error!(Io, "preload expected a thread, found that none can start").with_source(error))?;
+            .map_err(|error| error!(Io, "preload expected to start a thread, found an error").with_source(error))?;
         Ok(Self { cancel, thread: Some(thread) })
     }
 

@@ -92,7 +92,7 @@ impl Profile {
 
 /// Keeps profiling on while it exists; see [`Device::profile`](crate::Device::profile). Does not keep the device open.
 #[derive(Debug)]
-#[must_use = "kernels are counted while it lives"]
+#[must_use = "kernels are counted until it is dropped"]
 pub struct Profiling(Option<Recorder>);
 
 impl Profiling {

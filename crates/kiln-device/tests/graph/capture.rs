@@ -66,7 +66,7 @@ fn a_part_can_be_replaced() {
     let (captured, [a, ..]) = sequence(&device);
     let (half, other) = (part(a.as_bytes(), 0..8), device.buffer_from(&[1_u32; 2]).unwrap());
     let message = invalid(captured.replay_with(&[(&half, other.as_bytes())]));
-    insta::assert_snapshot!(message, @"command 0: replacement of bytes 0..8 of an allocation expected uses inside of them, found one of 0..16");
+    insta::assert_snapshot!(message, @"command 0: replacement of bytes 0..8 of an allocation expected uses within them, found one of 0..16");
     let captured = device.capture(|commands| commands.zero(&part(a.as_bytes(), 4..8))).unwrap();
     captured.replay_with(&[(&half, other.as_bytes())]).unwrap();
     assert_eq!(other.read().unwrap(), [1, 0]);
