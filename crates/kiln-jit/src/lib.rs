@@ -220,7 +220,7 @@ impl Compiler {
         let is_large = context.func.dfg.num_insts() > MAX_BACKTRACKING_INSTRUCTIONS;
         let isa = if is_large { &*self.single_pass } else { isa };
         let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
-            CompileError::new(first_span, format!("expected code of Cranelift, found: {}", error.inner))
+            CompileError::new(first_span, format!("expected Cranelift to generate code, found: {}", error.inner))
         })?;
         // Spilled registers are on the stack of the calling thread.
         let stack_bytes = compiled.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset);
@@ -240,7 +240,7 @@ impl Compiler {
 /// Builds the Cranelift target of the host processor.
 fn host_isa(opt_level: &str, registers: &str) -> Result<OwnedTargetIsa, CompileError> {
     let unsupported = |error: &dyn fmt::Display| {
-        CompileError::new(Span::UNDEFINED, format!("expected a processor that Cranelift knows, found: {error}"))
+        CompileError::new(Span::UNDEFINED, format!("expected a processor that Cranelift supports, found: {error}"))
     };
     let mut flags = settings::builder();
     for (name, value) in [

@@ -50,7 +50,7 @@ impl Checker<'_> {
         let mut size = Size { depth: 1, ..Size::default() };
         for (statement, span) in block.span_iter() {
             if depth >= MAX_DEPTH {
-                return Err(limit_error("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
+                return Err(limit_error("nested blocks and calls", MAX_DEPTH.into(), *span));
             }
             // Saturating: 60 nested doublings exceed `u64`.
             let mut add = |inner: Size| {
@@ -74,13 +74,13 @@ impl Checker<'_> {
             }
             self.check_continuing(statement, *span)?;
             if depth.saturating_add(size.depth) > MAX_DEPTH {
-                return Err(limit_error("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
+                return Err(limit_error("nested blocks and calls", MAX_DEPTH.into(), *span));
             }
             if size.calls > MAX_CALLS {
-                return Err(limit_error("calls with functions put in their place", MAX_CALLS, *span));
+                return Err(limit_error("calls after inlining", MAX_CALLS, *span));
             }
             if size.items > MAX_EMITTED as u64 {
-                let what = "statements and expressions with functions put in their place";
+                let what = "statements and expressions after inlining";
                 return Err(limit_error(what, MAX_EMITTED as u64, *span));
             }
         }
@@ -97,7 +97,8 @@ impl Checker<'_> {
         let Some(first) = body.iter().position(is_continue) else { return Ok(()) };
         let skipped: HashSet<_> = body.iter().skip(first + 1).flat_map(results_of).collect();
         if self.uses(continuing, &skipped) || break_if.is_some_and(|condition| skipped.contains(&condition)) {
-            let message = "expected a `continuing` block that uses nothing behind a `continue`, found that it does";
+            let message =
+                "expected a `continuing` block that uses no value declared after a `continue`, found one that does";
             return Err(CompileError::new(span, message));
         }
         Ok(())
@@ -145,7 +146,7 @@ mod tests {
         compile(&chain(10, 2)).unwrap();
         let text = chain(60, 2);
         let error = compile(&text).unwrap_err();
-        assert_eq!(error.message, "expected at most 10000 calls with functions put in their place, found more");
+        assert_eq!(error.message, "expected at most 10000 calls after inlining, found more");
         // A function takes three lines. f13 is the first to exceed the limit, with 2^14 - 2 calls.
         assert_eq!(line(&text, &error), 13 * 3);
     }
@@ -154,7 +155,7 @@ mod tests {
     fn deep_calls_are_rejected() {
         compile(&chain(150, 1)).unwrap();
         let error = compile(&chain(2_000, 1)).unwrap_err();
-        assert_eq!(error.message, "expected at most 200 blocks and calls inside of each other, found more");
+        assert_eq!(error.message, "expected at most 200 nested blocks and calls, found more");
     }
 
     /// The deepest accepted program compiles on the stack of a test thread, with every branch divergent.
@@ -173,7 +174,7 @@ mod tests {
         compile(&chain(190)).unwrap();
         let text = chain(400);
         let error = compile(&text).unwrap_err();
-        assert_eq!(error.message, "expected at most 200 blocks and calls inside of each other, found more");
+        assert_eq!(error.message, "expected at most 200 nested blocks and calls, found more");
         assert_eq!(line(&text, &error), 3);
     }
 
@@ -186,7 +187,7 @@ mod tests {
             "a = f(a);".repeat(5_000)
         );
         let error = compile(&text).unwrap_err();
-        let what = "statements and expressions with functions put in their place";
+        let what = "statements and expressions after inlining";
         assert_eq!(error.message, format!("expected at most 200000 {what}, found more"));
         assert_eq!(line(&text, &error), 2);
     }

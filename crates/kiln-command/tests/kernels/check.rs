@@ -26,7 +26,7 @@ fn a_race_is_told_as_text_and_as_json() {
     assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
     assert_eq!(
         ran.out,
-        "race.wgsl:10:30: race: invocation (2, 0, 0) of work-group (0, 0, 0) reads `part[1]`, which invocation (1, 0, 0) of work-group \
+        "race.wgsl:10:30: race: invocation (2, 0, 0) of workgroup (0, 0, 0) reads `part[1]`, which invocation (1, 0, 0) of workgroup \
          (0, 0, 0) wrote in line 10, and no `workgroupBarrier` is in between, nor are these accesses atomic (4 times)\n    if (l > 0u) { part[l] += part[l - 1u]; }\n\
          kernel race.wgsl: 1 fault found; doubt first what was made up: 2x1x1 workgroups of 4x1x1, params.n = 8, params.scale = 1, x \
          of 32 bytes, y of 32 bytes\n"
@@ -51,7 +51,7 @@ fn a_sound_kernel_is_told_to_be_one_and_a_broken_one_does_not_run() {
     // One more in `y` than there is in `x`.
     let ran = workspace.kiln("check saxpy.wgsl --in x=x.npy --shape y=101 --size 100");
     assert_eq!(ran.code, Some(1));
-    assert!(ran.out.contains("invocation (100, 0, 0) of work-group (1, 0, 0) reads index 100 of `x`"), "{}", ran.out);
+    assert!(ran.out.contains("invocation (100, 0, 0) of workgroup (1, 0, 0) reads index 100 of `x`"), "{}", ran.out);
     for line in
         ["check bad.wgsl", "check none.wgsl", "check saxpy.wgsl --value beta=1", "check", "check saxpy.wgsl --size 0"]
     {

@@ -115,7 +115,7 @@ const TABLE: &[Row] = &[
         }",
         11,
         Unsupported,
-        "expected at most 67108864 bytes of variables for the invocations of a work-group, found 134217728",
+        "expected at most 67108864 bytes of variables for the invocations of a workgroup, found 134217728",
     ),
     // Arguments and variables that compute kernels cannot have.
     (
@@ -150,7 +150,7 @@ const TABLE: &[Row] = &[
         }",
         12,
         Unsupported,
-        "expected what a processor can compute, found `CooperativeLoad`",
+        "expected an expression that the CPU device supports, found `CooperativeLoad`",
     ),
     // Features that the device does not list, so naga rejects them.
     ("@compute @workgroup_size(1) fn main() {\n y[0] = f32(f64(y[0]));\n}", 11, CompileFailed, "f64(y[0])"),
@@ -226,7 +226,7 @@ fn what_is_nested_deep_ends_no_process() {
             assert!(is_told && error.to_string().contains("deep.wgsl:3:"), "{error}");
         }
         let error = kernel(40_000).unwrap_err().to_string();
-        assert!(error.contains("deep.wgsl:3:") && error.contains("at most about 1000 deep inside"), "{error}");
+        assert!(error.contains("deep.wgsl:3:") && error.contains("nested at most about 1000 deep"), "{error}");
     }
 }
 
@@ -300,8 +300,7 @@ fn types_of_types_have_an_end() {
     for depth in [12, 26] {
         let error = kernel(depth).unwrap_err();
         assert_eq!(error.kind(), Unsupported, "{error}");
-        let wanted =
-            "types.wgsl:12:1: type `S11` expected at most 4096 members of members, 32 deep, found 8191, 13 deep";
+        let wanted = "types.wgsl:12:1: type `S11` expected at most 4096 nested members, 32 deep, found 8191, 13 deep";
         assert!(error.to_string().contains(wanted), "{error}");
     }
     // Nested, without doubling.

@@ -28,7 +28,7 @@ fn an_index_beyond_a_buffer() {
     assert_eq!(found[1].column, 25);
     assert_eq!(
         found[0].to_string(),
-        "k.wgsl:6:17: out-of-bounds: invocation (1, 0, 0) of work-group (0, 0, 0) writes index 4294967295 (-1) of `y`, which has 10 \
+        "k.wgsl:6:17: out-of-bounds: invocation (1, 0, 0) of workgroup (0, 0, 0) writes index 4294967295 (-1) of `y`, which has 10 \
          elements"
     );
     let second = found[1].invocation;

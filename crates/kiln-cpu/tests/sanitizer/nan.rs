@@ -20,12 +20,12 @@ fn nan_made_of_numbers_that_reaches_memory() {
     expect(&found_sqrt, &[(kind, 5, Some("y"), Some(2), 2, None)]);
     assert_eq!(
         found_sqrt[0].message,
-        "invocation (2, 0, 0) of work-group (0, 0, 0) makes NaN of -1, which line 6 writes to `y[2]`"
+        "invocation (2, 0, 0) of workgroup (0, 0, 0) computes NaN from -1; line 6 writes it to `y[2]`"
     );
     assert_eq!(found_sqrt[0].count, 2);
     let found_quotient = found(&kernel("exp(f * 1000.0) / exp(f * 1000.0)"), 4, 1);
     expect(&found_quotient, &[(kind, 5, Some("y"), Some(1), 1, None)]);
-    assert!(found_quotient[0].message.contains("makes NaN of inf and inf"), "{}", found_quotient[0]);
+    assert!(found_quotient[0].message.contains("computes NaN from inf and inf"), "{}", found_quotient[0]);
     // A number on this processor, and NaN on most GPUs.
     expect(&found(&kernel("pow(1.0 - f, 2.0)"), 4, 1), &[(kind, 5, Some("y"), Some(2), 2, None)]);
     // A value that is not selected is unused, and a NaN that was read was not computed here.
@@ -44,7 +44,7 @@ fn nan_is_of_who_made_it() {
         }";
     let found = found(kernel, 8, 1);
     expect(&found, &[(FindingKind::NotANumber, 4, Some("y"), Some(3), 3, None)]);
-    assert!(found[0].message.ends_with("makes NaN of -4, which line 6 writes to `y[3]`"), "{}", found[0]);
+    assert!(found[0].message.ends_with("computes NaN from -4; line 6 writes it to `y[3]`"), "{}", found[0]);
 }
 
 /// A subgroup sum or product of numbers that is NaN is reported for every invocation; one of operands that are NaN is not.
@@ -124,13 +124,13 @@ fn nan_made_of_numbers_that_decides_something() {
         assert_eq!((finding.invocation.local_index, finding.count), (0, 1), "{body}\n{finding}");
     }
     let messages = [
-        ("if (part > 0.5) { y[l] = 1u; }", "decides the way that line 8 goes"),
-        ("y[u32(part) * l] = 1u;", "decides the index of `y` in line 8"),
-        ("y[l] = u32(part);", "decides what line 8 writes to `y[0]`"),
+        ("if (part > 0.5) { y[l] = 1u; }", "it decides the branch in line 8"),
+        ("y[u32(part) * l] = 1u;", "it decides the index of `y` in line 8"),
+        ("y[l] = u32(part);", "it decides the value that line 8 writes to `y[0]`"),
     ];
     for (body, message) in messages {
         let found = found(&on_floats(&format!("let part = f / f;\n{body}")), 4, 1);
-        let expected = format!("invocation (0, 0, 0) of work-group (0, 0, 0) makes NaN of 0 and 0, which {message}");
+        let expected = format!("invocation (0, 0, 0) of workgroup (0, 0, 0) computes NaN from 0 and 0; {message}");
         assert_eq!(
             found.iter().map(|finding| (&finding.message, finding.other_line)).collect::<Vec<_>>(),
             [(&expected, Some(8))]

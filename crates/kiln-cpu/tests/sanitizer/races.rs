@@ -25,7 +25,7 @@ fn a_race_inside_of_a_work_group() {
     );
     assert_eq!(
         found_without[1].message,
-        "invocation (1, 0, 0) of work-group (0, 0, 0) writes `part[1]`, which invocation (0, 0, 0) of work-group (0, 0, 0) read in \
+        "invocation (1, 0, 0) of workgroup (0, 0, 0) writes `part[1]`, which invocation (0, 0, 0) of workgroup (0, 0, 0) read in \
          line 7, and no `workgroupBarrier` is in between"
     );
     assert_eq!((found_without[1].other_line, found_without[1].count), (Some(7), 8));
@@ -74,7 +74,7 @@ fn a_race_between_work_groups() {
     assert!(
         found_between[0]
             .message
-            .ends_with("and work-groups of a dispatch run in no order, nor are these accesses atomic"),
+            .ends_with("and workgroups of a dispatch run in no defined order, nor are these accesses atomic"),
         "{}",
         found_between[0]
     );

@@ -26,7 +26,7 @@ fn a_barrier_that_not_all_reach() {
     assert!(
         found_return[0]
             .message
-            .ends_with("waits at a barrier, and invocation (5, 0, 0) of work-group (0, 0, 0) has returned")
+            .ends_with("waits at a barrier, and invocation (5, 0, 0) of workgroup (0, 0, 0) has returned")
     );
 
     let found_loop = found(&kernel("for (var i = 0u; i < 4u + l / 7u; i++) { workgroupBarrier(); }"), 8, 1);

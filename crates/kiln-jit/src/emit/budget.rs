@@ -40,7 +40,7 @@ impl Budget {
         self.cost += items as u64;
         if self.emitted > MAX_EMITTED {
             let message = format!(
-                "expected at most {MAX_EMITTED} statements, expressions and scalars of large values with functions put in their place, found more"
+                "expected at most {MAX_EMITTED} statements, expressions and scalars of large values after inlining, found more"
             );
             return Err(CompileError::new(span, message));
         }
@@ -117,7 +117,7 @@ mod tests {
         let mut budget = Budget::default();
         budget.cost += 5;
         let before = budget.cost;
-        assert_eq!(budget.iteration_cost(before), 1, "no round is free");
+        assert_eq!(budget.iteration_cost(before), 1, "every iteration has a cost");
         budget.cost += 10;
         assert_eq!((budget.end_counted_loop(before, 100), budget.cost), (None, 1005));
         let before = budget.cost;
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(
             (budget.end_counted_loop(before, 10_000), budget.cost),
             (Some(10), 1005),
-            "its rounds count themselves"
+            "the inner loop counts its own iterations"
         );
     }
 }

@@ -187,7 +187,10 @@ impl<'m> Emitter<'m, '_> {
             }
             other => {
                 let name = variant_name(other);
-                return Err(CompileError::new(span, format!("expected what a processor can compute, found `{name}`")));
+                return Err(CompileError::new(
+                    span,
+                    format!("expected an expression that the CPU device supports, found `{name}`"),
+                ));
             }
         };
         Ok(Operand::Scalars(scalars))

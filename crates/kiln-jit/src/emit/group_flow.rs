@@ -91,12 +91,12 @@ impl GroupFlow {
 
     /// Enters a loop or switch.
     pub(crate) fn push_target(&mut self, target: GroupTarget) {
-        self.running.last_mut().expect("targets are inside of a function").1.push(target);
+        self.running.last_mut().expect("targets belong to a function that is being emitted").1.push(target);
     }
 
     /// Leaves a loop or switch.
     pub(crate) fn pop_target(&mut self) {
-        self.running.last_mut().expect("targets are inside of a function").1.pop();
+        self.running.last_mut().expect("targets belong to a function that is being emitted").1.pop();
     }
 
     /// Returns the target of a `break` or `continue`.

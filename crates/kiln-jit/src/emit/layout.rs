@@ -65,7 +65,7 @@ impl Layout {
         let bytes = words * u64::from(self.word_bytes()) * u64::from(self.frames);
         if bytes > MAX_FRAMES_BYTES {
             let message = format!(
-                "expected at most {MAX_FRAMES_BYTES} bytes of variables for the invocations of a work-group, found {bytes}"
+                "expected at most {MAX_FRAMES_BYTES} bytes of variables for the invocations of a workgroup, found {bytes}"
             );
             return Err(CompileError::new(span, message));
         }

@@ -226,7 +226,7 @@ impl Emitter<'_, '_> {
             Math::ExtractBits => self.extract_bits(x, second(), third()),
             Math::InsertBits => self.insert_bits([x, second(), third(), scalars[3]]),
             other => {
-                let message = format!("expected a function that a processor can compute, found {other:?}");
+                let message = format!("expected a function that the CPU device supports, found {other:?}");
                 return Err(CompileError::new(span, message));
             }
         })

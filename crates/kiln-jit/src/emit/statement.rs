@@ -121,7 +121,7 @@ impl<'m> Emitter<'m, '_> {
             }
             other => {
                 let name = variant_name(other);
-                let message = format!("expected a statement that a processor can run, found `{name}`");
+                let message = format!("expected a statement that the CPU device supports, found `{name}`");
                 return Err(CompileError::new(span, message));
             }
         }

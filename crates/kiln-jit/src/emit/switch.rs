@@ -29,7 +29,10 @@ impl<'m> Emitter<'m, '_> {
                 groups.push((std::mem::take(&mut values), &case.body));
             // WGSL has no fallthrough; naga uses it for cases with several selectors, whose bodies are empty.
             } else if !case.body.is_empty() {
-                return Err(CompileError::new(span, "expected cases that end, found one that goes on with the next"));
+                return Err(CompileError::new(
+                    span,
+                    "expected cases without fallthrough, found one that falls through",
+                ));
             }
         }
         match selector.lanes {

@@ -55,7 +55,7 @@ pub struct Invocation {
 impl fmt::Display for Invocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ([x, y, z], [group_x, group_y, group_z]) = (self.global_id, self.workgroup_id);
-        write!(f, "invocation ({x}, {y}, {z}) of work-group ({group_x}, {group_y}, {group_z})")
+        write!(f, "invocation ({x}, {y}, {z}) of workgroup ({group_x}, {group_y}, {group_z})")
     }
 }
 

@@ -218,7 +218,7 @@ impl Sanitizer {
             _ => ("reads", "wrote"),
         };
         let between = match (access.invocation >> 16 == earlier.invocation >> 16, site.object) {
-            (false, _) => "and work-groups of a dispatch run in no order",
+            (false, _) => "and workgroups of a dispatch run in no defined order",
             (true, Object::Workgroup) => "and no `workgroupBarrier` is in between",
             (true, _) => "and no `storageBarrier` is in between",
         };
@@ -239,7 +239,7 @@ impl Sanitizer {
     /// Reports a read of uninitialised memory.
     fn report_uninitialised(&mut self, site: &Site, packed: u64, offset: u64) {
         let (index, name) = Self::element(site, offset);
-        let message = format!("{} reads {name}, which nothing was written to", self.invocation(packed));
+        let message = format!("{} reads {name}, which was never written", self.invocation(packed));
         let finding = Finding { index, ..self.finding(FindingKind::Uninitialised, site, packed, message) };
         self.report(finding);
     }
@@ -365,23 +365,21 @@ impl Sanitizer {
         let Some((maker, operands)) = own.map(|(maker, operands)| (*maker, operands.clone())) else { return };
         let packed = self.packed(maker);
         let (Some(site), Some(seen)) = (sites.get(site_index as usize), sites.get(seen as usize)) else { return };
-        let of = match &operands[..] {
-            [] => "of numbers".to_string(),
-            operands => {
-                format!("of {}", operands.iter().map(f32::to_string).collect::<Vec<_>>().join(" and "))
-            }
+        let inputs = match &operands[..] {
+            [] => "numbers".to_string(),
+            operands => operands.iter().map(f32::to_string).collect::<Vec<_>>().join(" and "),
         };
         let Site { name, line, .. } = seen;
         let target = byte.checked_sub(1).map(|byte| Self::element(seen, byte));
         let (index, target) = target.unwrap_or_else(|| (None, format!("`{name}`")));
         // The NaN itself, or only a decision that it influenced.
-        let what = match seen.kind {
-            _ if is_stored_nan => format!("line {line} writes to {target}"),
-            SiteKind::Control => format!("decides the way that line {line} goes"),
-            SiteKind::Compute => format!("decides the index of {target} in line {line}"),
-            _ => format!("decides what line {line} writes to {target}"),
+        let effect = match seen.kind {
+            _ if is_stored_nan => format!("line {line} writes it to {target}"),
+            SiteKind::Control => format!("it decides the branch in line {line}"),
+            SiteKind::Compute => format!("it decides the index of {target} in line {line}"),
+            _ => format!("it decides the value that line {line} writes to {target}"),
         };
-        let message = format!("{} makes NaN {of}, which {what}", self.invocation(packed));
+        let message = format!("{} computes NaN from {inputs}; {effect}", self.invocation(packed));
         let finding = Finding {
             variable: Some(name.clone()).filter(|name| !name.is_empty()),
             index,

@@ -153,7 +153,7 @@ mod tests {
             ("the first of many readers writes", false, &[('r', 0, 1, 0), ('r', 0, 2, 0), ('w', 0, 1, 0)], true),
             ("a barrier", true, &[('w', 0, 1, 0), ('r', 0, 2, 1), ('r', 0, 3, 1), ('w', 0, 1, 2)], false),
             ("a barrier too late", true, &[('w', 0, 1, 0), ('r', 0, 2, 1), ('w', 0, 1, 1)], true),
-            ("other work-groups share buffers", false, &[('w', 0, 1, 0), ('r', 1, 1, 5)], true),
+            ("other workgroups share buffers", false, &[('w', 0, 1, 0), ('r', 1, 1, 5)], true),
             ("and no memory of their own", true, &[('w', 0, 1, 0), ('r', 1, 1, 5), ('w', 1, 1, 5)], false),
         ];
         for (name, is_workgroup, accesses, expected) in table {
