@@ -224,7 +224,7 @@ impl ExecutableKernel {
 
 impl fmt::Debug for ExecutableKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Code").field("compiled", &self.compiled).finish_non_exhaustive()
+        f.debug_struct("ExecutableKernel").field("compiled", &self.compiled).finish_non_exhaustive()
     }
 }
 

@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn continuing_must_not_use_values_after_a_continue() {
-        let kernel = |before: &str, behind: &str, used: &str| {
+        let kernel = |before: &str, after: &str, used: &str| {
             format!(
                 "@group(0) @binding(0) var<storage, read> x: array<u32>;
                 var<workgroup> part: array<u32, 16>;
@@ -247,22 +247,22 @@ mod tests {
                         let i = x[k];
                         {before}
                         if (i >= 16u) {{ continue; }}
-                        {behind}
+                        {after}
                         continuing {{ {used} k += 1u; break if k >= 64u; }}
                     }}
                 }}"
             )
         };
-        for (behind, used) in [
+        for (after, used) in [
             ("let p = &part[i];", "*p = 1u;"),
             ("let j = i & 15u;", "part[j] = 1u;"),
             ("let j = i & 15u;", "if (k == 3u) { part[j] = 1u; }"),
         ] {
-            let text = kernel("", behind, used);
+            let text = kernel("", after, used);
             let error = compile(&text).unwrap_err();
             assert!(error.message.starts_with("expected a `continuing` block"), "{error}");
             assert_eq!(line(&text, &error), 5);
-            compile(&kernel(behind, "", used)).unwrap();
+            compile(&kernel(after, "", used)).unwrap();
         }
         compile(&kernel("", "part[i] = 2u;", "part[k % 16u] = 1u;")).unwrap();
     }

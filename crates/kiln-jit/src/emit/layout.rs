@@ -138,7 +138,7 @@ mod tests {
             let most = MAX_FRAMES_BYTES as usize / (4 * lanes * frames as usize) - 5;
             let error = layout.reserve(most + 1, Span::UNDEFINED).unwrap_err();
             assert!(error.message.contains("at most 67108864 bytes"), "{error}");
-            assert_eq!(layout.reserve(most, Span::UNDEFINED), Ok(5), "what was refused takes nothing");
+            assert_eq!(layout.reserve(most, Span::UNDEFINED), Ok(5), "a rejected reservation takes no space");
             let emitted = layout.finish(Vec::new());
             assert_eq!(u64::from(emitted.frame_bytes) * u64::from(emitted.frames), MAX_FRAMES_BYTES);
         }

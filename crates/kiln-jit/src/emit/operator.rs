@@ -269,6 +269,7 @@ impl Emitter<'_, '_> {
             (_, true) => (-2_147_483_648.0, 2_147_483_520.0),
             (_, false) => (0.0, 4_294_967_040.0),
         };
+        // NaN passes both selects, because it compares false; the saturating conversion turns it into 0.
         self.map(target, x, |e, x| {
             let (least, most) = (e.f32_like(x, least), e.f32_like(x, most));
             let is_small = e.b.ins().fcmp(FloatCC::LessThan, x, least);

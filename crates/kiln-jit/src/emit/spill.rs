@@ -156,7 +156,7 @@ impl Emitter<'_, '_> {
             None => Some(0),
         };
         let end = size.zip(last).and_then(|(size, last)| size.checked_add(last)?.checked_add(pointer.offset));
-        let end = end.ok_or_else(|| CompileError::new(span, "expected a pointer into what has a known size"))?;
+        let end = end.ok_or_else(|| CompileError::new(span, "expected a pointer into an object of known size"))?;
         // The clamped offset plus everything that follows it must end inside the object.
         let all = match pointer.base {
             Base::Variable(variable) => self.i32_const(self.variables.storage(variable).kinds.len() as i32),
