@@ -51,7 +51,7 @@ fn main() {
     let quick = std::env::args().any(|argument| argument == "--test");
     let rounds = if quick { 1 } else { 81 };
     println!(
-        "kiln-resource-cache beside its peers: ns per operation, median of {rounds} rounds; ratio = peer / kiln\n"
+        "kiln-resource-cache compared with its peers: ns per operation, median of {rounds} rounds; ratio = peer / kiln\n"
     );
     for threads in [1, 2] {
         for (name, keys) in [("uniform keys", uniform_keys()), ("one hot key", vec![key(7); 1 << 14])] {

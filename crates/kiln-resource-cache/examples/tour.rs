@@ -1,7 +1,7 @@
 //! A tour of kiln-resource-cache: a few seconds of a realistic workload, and the reports of the cache.
 //!
 //! `cargo run --release -p kiln-resource-cache --example tour`
-#![expect(clippy::print_stdout, reason = "an example talks to the person who runs it")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use kiln_resource_cache::events::{CacheEvent, ChannelSink};
 use kiln_resource_cache::{CacheError, CacheRegistry, CacheableKernel, EvictionPolicy};
@@ -45,17 +45,17 @@ fn main() -> Result<(), CacheError> {
     let metrics = registry.metrics::<CompiledKernel>().unwrap_or_default();
     println!("  {} creation(s), {} served, {:.1?} in all\n", metrics.misses, metrics.hits, began.elapsed());
 
-    println!("40 shapes in turn, again and again, with room for 32 (the least recently used goes):");
+    println!("40 shapes in turn, ten times, with room for 32 (the least recently used is evicted):");
     ten_rounds_over_40_shapes(EvictionPolicy::size_limited_lru(32))?;
     println!("The same with room for 48, as advised:");
     let registry = ten_rounds_over_40_shapes(EvictionPolicy::size_limited_lru(48))?;
 
-    println!("Who holds what, and giving it back:");
+    println!("Memory by holder, and a trim:");
     println!("{}", registry.report());
     let trim = registry.trim(1 << 20);
     println!("trim to 1 MiB: {} bytes freed, {} entries evicted\n", trim.bytes_freed(), trim.entries_evicted);
 
-    println!("The events of three lookups with room for one, as they would stand in a file:");
+    println!("The events of three lookups with room for one, as lines of a JSON file:");
     let (sink, events) = ChannelSink::new(64);
     let observed = CacheRegistry::<()>::builder().sink(sink).build()?;
     observed.set_eviction_policy::<CompiledKernel>(EvictionPolicy::size_limited_lru(1))?;

@@ -162,7 +162,7 @@ fn an_entry_larger_than_max_bytes_is_not_kept_and_evicts_nothing() {
     assert_eq!(*cache.get_or_insert_with(&3, || 11).unwrap(), 11);
     assert_eq!(*cache.insert(4, 12), 12);
     assert_eq!((cache.len(), cache.bytes()), (2, 8));
-    assert_eq!(cache.metrics().evictions, 2, "both are told as evictions");
+    assert_eq!(cache.metrics().evictions, 2, "both count as evictions");
 }
 
 #[test]

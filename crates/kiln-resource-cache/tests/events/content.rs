@@ -172,7 +172,7 @@ struct Switched(Recorder, Arc<AtomicBool>);
 
 impl EventSink for Switched {
     fn record(&self, event: &CacheEvent) -> std::io::Result<()> {
-        assert!(self.is_on(), "told while off");
+        assert!(self.is_on(), "recorded while off");
         self.0.record(event)
     }
 
@@ -191,11 +191,11 @@ fn a_sink_that_is_off_costs_no_formatting_and_hears_again_when_it_is_on() {
         assert!(quiet.get(&UnformattableKey(key)).is_some());
     }
     let cache = Cache::builder("plans").policy(policy).sink(sink.clone()).build().unwrap();
-    for (is_on, told) in [(false, 0), (true, 2), (false, 0), (true, 2)] {
+    for (is_on, recorded) in [(false, 0), (true, 2), (false, 0), (true, 2)] {
         sink.1.store(is_on, Ordering::Relaxed);
         cache.get_or_insert_with(&1u8, || 1u8).unwrap();
         cache.get(&1);
-        assert_eq!(sink.0.take().len(), told);
+        assert_eq!(sink.0.take().len(), recorded);
     }
 }
 
@@ -232,7 +232,7 @@ struct UnformattableKey(u8);
 
 impl fmt::Debug for UnformattableKey {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        panic!("nobody listens, so nobody may format a key")
+        panic!("no sink is on, so no key may be formatted")
     }
 }
 

@@ -13,50 +13,58 @@ type Change = fn(&Cache<u64, u64>);
 #[test]
 fn each_reason_is_reported_with_strategy_count_and_size() {
     let shrink: Change = |cache| cache.set_policy(EvictionPolicy::size_limited_lru(1)).unwrap();
-    let table: [(EvictionPolicy, Change, Told); 14] = [
-        (EvictionPolicy::size_limited_lru(3), |cache| ask(cache, [40]), told("lru", 1, EvictionReason::MaxEntries, 2)),
+    let table: [(EvictionPolicy, Change, Eviction); 14] = [
+        (
+            EvictionPolicy::size_limited_lru(3),
+            |cache| ask(cache, [40]),
+            eviction_of("lru", 1, EvictionReason::MaxEntries, 2),
+        ),
         (
             EvictionPolicy::fifo().with_max_entries(3),
             |cache| ask(cache, [40]),
-            told("fifo", 1, EvictionReason::MaxEntries, 2),
+            eviction_of("fifo", 1, EvictionReason::MaxEntries, 2),
         ),
-        (EvictionPolicy::none(), shrink, told("lru", 2, EvictionReason::MaxEntries, 1)),
+        (EvictionPolicy::none(), shrink, eviction_of("lru", 2, EvictionReason::MaxEntries, 1)),
         (
             EvictionPolicy::lru().with_max_bytes(60),
             |cache| ask(cache, [25]),
-            told("lru", 2, EvictionReason::MaxBytes, 1),
+            eviction_of("lru", 2, EvictionReason::MaxBytes, 1),
         ),
         (
             EvictionPolicy::hybrid(9, 9 * MINUTE).with_max_bytes(60),
             |cache| ask(cache, [1]),
-            told("hybrid", 1, EvictionReason::MaxBytes, 2),
+            eviction_of("hybrid", 1, EvictionReason::MaxBytes, 2),
         ),
         (
             EvictionPolicy::idle_timeout(MINUTE / 2),
             |cache| ask(cache, [40]),
-            told("idle_timeout", 3, EvictionReason::Idle, 0),
+            eviction_of("idle_timeout", 3, EvictionReason::Idle, 0),
         ),
         (
             EvictionPolicy::hybrid(9, MINUTE / 2),
             |cache| assert!(cache.get(&10).is_none()),
-            told("hybrid", 3, EvictionReason::Idle, 0),
+            eviction_of("hybrid", 3, EvictionReason::Idle, 0),
         ),
         (
             EvictionPolicy::idle_timeout(MINUTE / 2).with_min_entries(2),
             |cache| assert_eq!(cache.len(), 2),
-            told("idle_timeout", 1, EvictionReason::Idle, 2),
+            eviction_of("idle_timeout", 1, EvictionReason::Idle, 2),
         ),
         (
             EvictionPolicy::lru().with_max_bytes(60),
             |cache| ask(cache, [61]),
-            told("lru", 1, EvictionReason::Oversize, 3),
+            eviction_of("lru", 1, EvictionReason::Oversize, 3),
         ),
-        (EvictionPolicy::none(), |cache| assert_eq!(cache.trim(50), 1), told("none", 1, EvictionReason::Trim, 2)),
-        (EvictionPolicy::fifo(), |cache| assert_eq!(cache.trim(0), 3), told("fifo", 3, EvictionReason::Trim, 0)),
+        (
+            EvictionPolicy::none(),
+            |cache| assert_eq!(cache.trim(50), 1),
+            eviction_of("none", 1, EvictionReason::Trim, 2),
+        ),
+        (EvictionPolicy::fifo(), |cache| assert_eq!(cache.trim(0), 3), eviction_of("fifo", 3, EvictionReason::Trim, 0)),
         (
             EvictionPolicy::none().with_min_entries(2),
             |cache| assert_eq!(cache.trim(0), 1),
-            told("none", 1, EvictionReason::Trim, 2),
+            eviction_of("none", 1, EvictionReason::Trim, 2),
         ),
         (
             EvictionPolicy::ranked("largest_first", &|entry| -(entry.bytes as f64)).with_max_entries(3),
@@ -64,12 +72,12 @@ fn each_reason_is_reported_with_strategy_count_and_size() {
                 ask(cache, [40]);
                 assert!(!cache.contains(&30) && cache.contains(&10));
             },
-            told("largest_first", 1, EvictionReason::MaxEntries, 2),
+            eviction_of("largest_first", 1, EvictionReason::MaxEntries, 2),
         ),
         (
             EvictionPolicy::ranked("largest_first", &|entry| -(entry.bytes as f64)),
             |cache| assert_eq!(cache.trim(10), 2),
-            told("largest_first", 2, EvictionReason::Trim, 1),
+            eviction_of("largest_first", 2, EvictionReason::Trim, 1),
         ),
     ];
     for (policy, change, expected) in table {
@@ -105,22 +113,22 @@ fn budget_and_trim_evictions_are_reported_for_each_cache() {
     assert_eq!(
         evictions(&recorder.take()),
         [
-            ("plans".to_owned(), told("none", 2, EvictionReason::Budget, 1)),
-            ("tables".to_owned(), told("lru", 1, EvictionReason::Budget, 1)),
+            ("plans".to_owned(), eviction_of("none", 2, EvictionReason::Budget, 1)),
+            ("tables".to_owned(), eviction_of("lru", 1, EvictionReason::Budget, 1)),
         ]
     );
     plan(101);
     assert_eq!(
         evictions(&recorder.take()),
-        [("plans".to_owned(), told("none", 1, EvictionReason::Oversize, 1))],
-        "larger than the budget by itself"
+        [("plans".to_owned(), eviction_of("none", 1, EvictionReason::Oversize, 1))],
+        "a single entry larger than the budget"
     );
     registry.trim(0);
     assert_eq!(
         evictions(&recorder.take()),
         [
-            ("plans".to_owned(), told("none", 1, EvictionReason::Trim, 0)),
-            ("tables".to_owned(), told("lru", 1, EvictionReason::Trim, 0)),
+            ("plans".to_owned(), eviction_of("none", 1, EvictionReason::Trim, 0)),
+            ("tables".to_owned(), eviction_of("lru", 1, EvictionReason::Trim, 0)),
         ]
     );
 }
@@ -141,22 +149,22 @@ fn reasons_are_written_in_snake_case() {
 
 /// The content of an eviction event, without the cache's name.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct Eviction {
     strategy: String,
     count: usize,
     reason: EvictionReason,
     size_after: usize,
 }
 
-fn told(strategy: &str, count: usize, reason: EvictionReason, size_after: usize) -> Told {
-    Told { strategy: strategy.to_owned(), count, reason, size_after }
+fn eviction_of(strategy: &str, count: usize, reason: EvictionReason, size_after: usize) -> Eviction {
+    Eviction { strategy: strategy.to_owned(), count, reason, size_after }
 }
 
 /// Returns the eviction events, by cache.
-fn evictions(events: &[CacheEvent]) -> Vec<(String, Told)> {
+fn evictions(events: &[CacheEvent]) -> Vec<(String, Eviction)> {
     let eviction = |event: &CacheEvent| match event {
         CacheEvent::CacheEviction { cache, strategy, count, reason, size_after } => {
-            Some((cache.to_string(), told(strategy, *count, *reason, *size_after)))
+            Some((cache.to_string(), eviction_of(strategy, *count, *reason, *size_after)))
         }
         _ => None,
     };

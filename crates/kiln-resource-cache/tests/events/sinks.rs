@@ -107,7 +107,11 @@ fn a_sink_may_use_another_cache() {
             .iter()
             .map(|event| matches!(event, CacheEvent::ResourceCacheAccess { hit: true, .. }))
             .collect();
-        assert_eq!(hits, [false, false, true, false], "a miss and a hit of 1 are two lines, told three times");
+        assert_eq!(
+            hits,
+            [false, false, true, false],
+            "the miss and the hit of 1 are two lines; its second hit repeats one"
+        );
     });
 }
 

@@ -61,7 +61,7 @@ fn an_entry_larger_than_the_budget_is_returned_and_not_kept() {
     create::<Tables>(&registry, &[B]);
     for creations in 2..=3 {
         create::<Plans>(&registry, &[('x', 101)]);
-        assert_eq!(registry.metrics::<Plans>().unwrap().misses, creations, "it is created anew each time");
+        assert_eq!(registry.metrics::<Plans>().unwrap().misses, creations, "it is created again each time");
         assert_eq!(registry.bytes(), 60);
     }
     create::<Tables>(&registry, &[('y', 40)]);

@@ -173,7 +173,7 @@ fn full_folders_in_the_places_of_files_are_removed() {
     }
     make(&fixture.dir.join("entries/foreign"));
     let report = fixture.store.verify(true).unwrap();
-    assert!(!report.repaired && !report.bad[0].removed, "a foreign folder is nobody's to remove: {report:?}");
+    assert!(!report.repaired && !report.bad[0].removed, "a foreign directory is not removed: {report:?}");
     assert!(beside.join("file").exists(), "links are not followed");
 }
 

@@ -84,7 +84,7 @@ fn symbolic_link_in_its_place_is_refused() {
         assert!(message.ends_with(&format!("to fix it: rm {}", link.display())), "{message}");
         fs::remove_file(&link).unwrap();
     }
-    assert!(!root.path().join("nowhere").exists(), "nothing is made behind a link");
+    assert!(!root.path().join("nowhere").exists(), "nothing is created through a link");
 }
 
 #[test]

@@ -21,7 +21,11 @@ impl Writers {
     /// Kills a running writer.
     fn kill(&mut self, victim: usize) {
         let writer = &mut self.0[victim];
-        assert_eq!(writer.try_wait().unwrap(), None, "a writer ended by itself: it met a wrong payload or an error");
+        assert_eq!(
+            writer.try_wait().unwrap(),
+            None,
+            "a writer exited on its own: it read a wrong payload or had an error"
+        );
         writer.kill().unwrap();
         writer.wait().unwrap();
     }

@@ -166,7 +166,7 @@ fn totals_are_put_right() {
         fs::copy(&file, store.fixture.dir.join("entries").join(file.file_name().unwrap())).unwrap();
     }
     store.put("second 2", 10);
-    assert_eq!(on_disk(&store.fixture.dir).0, 20, "nobody told");
+    assert_eq!(on_disk(&store.fixture.dir).0, 20, "files added by others are not counted yet");
     store.clock.advance(Duration::from_secs(3601));
     store.put("second 2", 10);
     assert!(on_disk(&store.fixture.dir).0 <= 10);
@@ -196,6 +196,6 @@ fn threads_and_handles_share_a_directory() {
     let (entries, bytes) = on_disk(&fixture.dir);
     assert!(entries <= 40 && bytes <= 200_000, "{entries} entries, {bytes} bytes");
     let statistics = other.statistics();
-    assert_eq!((statistics.entries, statistics.bytes), (entries, bytes), "nobody was killed: totals are exact");
+    assert_eq!((statistics.entries, statistics.bytes), (entries, bytes), "no process was killed: totals are exact");
     assert!(fixture.store.verify(false).unwrap().is_clean());
 }
