@@ -83,7 +83,11 @@ mod tests {
         let limit = |groups: &str| limit_bytes(groups, &root);
         assert_eq!(limit("0::/service/inner\n"), Some(3000), "that of the group around it");
         assert_eq!(limit("9:name=systemd:/\n7:cpu,memory:/old\n0::/service\n"), Some(2000), "both versions");
-        assert_eq!(limit("3:memory:/docker/0123\n"), Some(9_223_372_036_854_771_712), "a path of outside");
+        assert_eq!(
+            limit("3:memory:/docker/0123\n"),
+            Some(9_223_372_036_854_771_712),
+            "a path outside of the container"
+        );
         assert_eq!(limit("0::/elsewhere\n2:cpu:/old\n"), None);
         assert_eq!(limit("0::/../..\nnonsense\n"), None);
         std::fs::remove_dir_all(&root).unwrap();

@@ -54,7 +54,7 @@ fn idle_memory_is_released_automatically() {
     wait_until("the pool holds nothing", || null.live_bytes() == 0);
     let held = device.buffer(MIB).unwrap();
     burst(&device);
-    wait_until("only what is held is left", || null.live_bytes() == MIB);
+    wait_until("only live buffers are left", || null.live_bytes() == MIB);
     drop(held);
 }
 

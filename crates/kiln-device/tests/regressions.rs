@@ -116,7 +116,7 @@ fn pinned_slabs_do_not_make_a_pool_thrash() {
         }
     };
     let requests = driver_requests(&device, || (0..100).for_each(|_| rotate()));
-    assert!(requests <= 10, "{requests} of 300 requests reached the driver beside {} live slots", live.len());
+    assert!(requests <= 10, "{requests} of 300 requests reached the driver with {} live slots", live.len());
 }
 
 /// Maintenance in a quiet moment does not release what busy moments need.

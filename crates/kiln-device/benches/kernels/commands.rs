@@ -78,7 +78,7 @@ fn replay(bench: &mut Bench, device: &Device) {
         checks.expect(sequence.buffers[LAUNCHES % 2].read().unwrap() == [1.0; 64]);
         submitted
     };
-    let anew = || {
+    let recorded = || {
         let mut commands = device.commands();
         sequence.record(&mut commands).unwrap();
         device.submit(commands).unwrap();
@@ -87,12 +87,12 @@ fn replay(bench: &mut Bench, device: &Device) {
         captured.replay().unwrap();
     };
     let mut arms = [
-        Arm::new("record 100 launches and submit", || measure(&anew)),
+        Arm::new("record 100 launches and submit", || measure(&recorded)),
         Arm::new("replay 100 captured launches", || measure(&again)),
     ];
     let results = run_arms(bench.effort.pick(31, 9, 1), &mut arms);
     drop(arms);
     print_arms(&results);
     let ratio = results.ratio("record 100 launches and submit", "replay 100 captured launches");
-    bench.report.claim("replay against recording anew", &Number::of(ratio, "x"), Target::AtLeast(1.0), &checks);
+    bench.report.claim("replay against recording again", &Number::of(ratio, "x"), Target::AtLeast(1.0), &checks);
 }

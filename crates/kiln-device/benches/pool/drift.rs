@@ -40,8 +40,8 @@ pub(crate) fn run(bench: &mut Bench) {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap_or(Path::new("."));
     let path = target.join("bench").join("pool-drift.svg");
     match plot.write_svg(&path) {
-        Ok(()) => println!("  the same as a picture: {}", path.display()),
-        Err(error) => println!("  no picture at {}: {error}", path.display()),
+        Ok(()) => println!("  plot written to {}", path.display()),
+        Err(error) => println!("  cannot write the plot to {}: {error}", path.display()),
     }
     for (name, line) in [("kiln", &trace.reserved), ("powers of two that never shrink", &trace.peer)] {
         let at = [1, 2, 3, 4].map(|quarter| format!("{:.1}", line[(line.len() - 1) * quarter / 4])).join(", ");

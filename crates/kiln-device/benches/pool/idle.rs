@@ -24,7 +24,7 @@ pub(crate) fn run(bench: &mut Bench) {
     drop(burst(&device, SIZES.map(|_| 2), &checks));
     std::thread::sleep(INTERVAL * 2);
     let Some(before) = resident::bytes() else {
-        println!("  the system does not tell how much memory is resident: left out");
+        println!("  the system does not report resident memory: skipped");
         return;
     };
     // A quarter of the bytes in each size.

@@ -50,7 +50,7 @@ fn compare_with_mimalloc(bench: &mut Bench, bytes: u64, threads: usize, pattern:
         Pattern::Touched => ", first byte written",
         Pattern::Held => ", 32 held",
     };
-    println!("latency: allocate + free of {kib} KiB{how}, {threads} thread(s), beside mimalloc");
+    println!("latency: allocate + free of {kib} KiB{how}, {threads} thread(s), compared with mimalloc");
     let checks = Checks::default();
     let pairs = bench.effort.pick(8192, 4096, 256);
     let device = &bench.cpu(PoolOptions::new());
@@ -165,7 +165,7 @@ fn compare_with_wgpu(bench: &mut Bench, device: &Device, usage: Usage) {
     let descriptor =
         wgpu::BufferDescriptor { label: None, size: block.size(), usage: block.usage(), mapped_at_creation: false };
     drop(buffer);
-    println!("latency: allocate + free of 4 KiB of {usage} memory on the GPU, beside wgpu alone");
+    println!("latency: allocate + free of 4 KiB of {usage} memory on the GPU, compared with plain wgpu");
     let checks = Checks::default();
     let pairs = bench.effort.pick(512, 256, 16);
     let timed = |work: &dyn Fn()| {

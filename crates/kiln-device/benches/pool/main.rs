@@ -43,7 +43,7 @@ impl Bench {
                 Some(gpu)
             }
             Err(error) => {
-                println!("  gpu: none, its lines are left out ({error})");
+                println!("  gpu: none, its benchmarks are skipped ({error})");
                 None
             }
         };

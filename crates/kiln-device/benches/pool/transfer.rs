@@ -12,7 +12,7 @@ const STAGED: &str = "staged";
 
 /// Measures both paths.
 pub(crate) fn run(bench: &mut Bench) {
-    println!("transfer: bytes moved between host and buffer, in place beside staged; ratio = staged by in place");
+    println!("transfer: bytes moved between host and buffer, in place compared with staged; ratio = staged / in place");
     println!(
         "  device and size        write: place  staged   ratio |   read: place  staged   ratio |   view: place  staged   ratio"
     );
@@ -22,7 +22,7 @@ pub(crate) fn run(bench: &mut Bench) {
             let repeats = bench.effort.pick((32 << 20) / bytes, (16 << 20) / bytes, 1).min(64) as u32;
             let rounds = bench.effort.pick(9, 5, 1);
             let Some(pair) = Pair::new(&device, bytes) else {
-                println!("  {name}: no storage that the host reaches in place");
+                println!("  {name}: no storage that the host accesses in place");
                 break;
             };
             let lines = [

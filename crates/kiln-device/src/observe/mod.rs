@@ -1,6 +1,6 @@
 //! Observes a device: an event stream, kernel statistics, `tracing` spans and a timeline.
 //!
-//! A device has one [`Recorder`]. While nobody observes it, a submission costs a few relaxed loads, and a cache hit
+//! A device has one [`Recorder`]. While it is not observed, a submission costs a few relaxed loads, and a cache hit
 //! formats nothing. Events are formatted and delivered on a thread that exists while the device has watchers.
 //!
 //! ```

@@ -163,7 +163,7 @@ impl Queue {
         true
     }
 
-    /// Discards everything, so that nobody waits for a thread that does not run.
+    /// Discards everything, so that no caller waits for a thread that does not run.
     fn discard(&self) {
         let left = std::mem::take(&mut *self.state.lock());
         // Dropped without the lock, because the records may contain watchers, whose drop is user code.

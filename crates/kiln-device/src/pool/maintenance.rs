@@ -139,7 +139,7 @@ mod tests {
         assert!(!maintenance.try_begin(interval));
         assert_eq!(maintenance.until_due(interval), Duration::from_secs(1));
         clock.advance(Duration::from_secs(1));
-        assert_eq!(maintenance.until_due(interval), Duration::from_millis(1), "a thread that waits for it sleeps");
+        assert_eq!(maintenance.until_due(interval), Duration::from_millis(1), "a waiting thread sleeps");
         assert_eq!([(); 2].map(|()| maintenance.try_begin(interval)), [true, false]);
         assert_eq!(maintenance.until_due(interval), interval);
     }

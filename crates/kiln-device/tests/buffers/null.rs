@@ -72,7 +72,7 @@ fn submissions_end_in_order() {
     null.wait(2).unwrap();
     assert_eq!(null.completed(), 2);
     null.complete(1);
-    assert_eq!(null.completed(), 2, "what is done stays done");
+    assert_eq!(null.completed(), 2, "completed submissions stay completed");
     null.complete(100);
     assert_eq!(null.completed(), 4);
     assert_eq!(null.submit(&[]).unwrap(), 5);

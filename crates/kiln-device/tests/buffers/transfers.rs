@@ -127,7 +127,7 @@ fn only_unaligned_writes_read_first() {
         slice.write(&counting(slice.bytes())).unwrap();
         submissions(&null) - before
     };
-    assert_eq!(submissions_of(0..101), 1, "the rest of the last word is nobody's");
+    assert_eq!(submissions_of(0..101), 1, "the rest of the last word is padding");
     assert_eq!(submissions_of(4..101), 1);
     assert_eq!(submissions_of(8..20), 1);
     assert_eq!(submissions_of(1..101), 3, "one word is read and written, then the others are written");

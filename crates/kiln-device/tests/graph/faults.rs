@@ -52,14 +52,14 @@ impl Bench {
         if run.is_err() {
             return true;
         }
-        let mut told = false;
+        let mut is_reported = false;
         for result in &self.results {
             match result.read() {
                 Ok(bytes) => assert_eq!(bytes, EXPECTED, "{what}: a read that is no error is right"),
-                Err(_) => told = true,
+                Err(_) => is_reported = true,
             }
         }
-        told
+        is_reported
     }
 }
 
@@ -89,7 +89,7 @@ fn each_submission_of_a_graph_lost_in_turn() {
                         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}");
                     }
                     assert!(run.is_err() || !ends_at_once, "{what}: known before the run ended, and it did not say so");
-                    assert!(bench.check(&run, &what), "{what} and nobody said so");
+                    assert!(bench.check(&run, &what), "{what} without an error");
                     // The loss is permanent: reads, syncs and runs return it from now on.
                     assert_eq!(bench.device.synchronize().unwrap_err().kind(), ErrorKind::DeviceLost, "{what}");
                     for result in &bench.results {
@@ -144,7 +144,7 @@ fn each_map_of_a_graph_fails_in_turn() {
 #[test]
 fn each_allocation_of_a_graph_fails_in_turn() {
     within_a_minute(|| {
-        let mut told = 0;
+        let mut reported = 0;
         let whole = bench(NullDevice::new());
         whole.device.pool().clear().unwrap();
         whole.null.clear_records();
@@ -162,13 +162,13 @@ fn each_allocation_of_a_graph_fails_in_turn() {
                 assert_eq!(error.kind(), ErrorKind::OutOfMemory);
                 assert!(error.to_string().starts_with("node `"), "{error}");
             }
-            told += u64::from(bench.check(&run, "allocation failed"));
+            reported += u64::from(bench.check(&run, "allocation failed"));
             // Injected faults that were not needed fire here.
             (0..4).for_each(|_| drop(bench.device.buffer(1 << 20)));
             plan.run().unwrap();
             assert!(!bench.check(&Ok(()), "after the fault"));
         }
-        assert_eq!(told, allocations);
+        assert_eq!(reported, allocations);
     });
 }
 

@@ -22,13 +22,13 @@ fn edges(graph: &Graph) -> Vec<String> {
 #[test]
 fn nodes_depend_on_each_other_by_the_bytes_they_touch() {
     let table: &[(&str, &[Touch], &[&str])] = &[
-        ("nobody", &[], &[]),
+        ("no access", &[], &[]),
         ("two reads", &[(Read, 0..16), (Read, 0..16)], &[]),
         ("read after write", &[(Write, 0..16), (Read, 0..16)], &["n0 n1 x: read after write"]),
         ("write after read", &[(Read, 0..16), (Write, 0..16)], &["n0 n1 x: write after read"]),
         ("write after write", &[(Write, 0..16), (Write, 0..16)], &["n0 n1 x: write after write"]),
         ("both after both", &[(ReadWrite, 0..16), (ReadWrite, 0..16)], &["n0 n1 x: read after write"]),
-        ("beside each other", &[(Write, 0..8), (Write, 8..16), (Read, 4..4)], &[]),
+        ("disjoint ranges", &[(Write, 0..8), (Write, 8..16), (Read, 4..4)], &[]),
         ("one byte in common", &[(Write, 0..9), (Read, 8..16)], &["n0 n1 x: read after write"]),
         ("inside", &[(Read, 0..16), (Write, 4..8)], &["n0 n1 x: write after read"]),
         (
@@ -47,7 +47,7 @@ fn nodes_depend_on_each_other_by_the_bytes_they_touch() {
             ],
         ),
         (
-            "a part that nobody read",
+            "a part that was not read",
             &[(Write, 0..16), (Read, 0..8), (Write, 0..16)],
             &["n0 n1 x: read after write", "n0 n2 x: write after write", "n1 n2 x: write after read"],
         ),

@@ -56,5 +56,5 @@ fn times_follow_the_dependencies() {
         [load, copy, check, back].map(|node| node.kind),
         [NodeKind::Host, NodeKind::Copy, NodeKind::Host, NodeKind::Copy]
     );
-    assert!(back.done_ns.is_none(), "nobody waited for it");
+    assert!(back.done_ns.is_none(), "no node waited for it");
 }

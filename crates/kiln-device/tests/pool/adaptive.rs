@@ -50,7 +50,7 @@ fn the_limit_returns_when_the_burst_is_over() {
 fn a_limit_grows_only_while_a_class_thrashes() {
     let rig = Rig::new();
     rig.warm(SIZE, 200);
-    assert_eq!(rig.class(SIZE).cached_limit, 32, "200 asked for, 168 given back, none asked for again");
+    assert_eq!(rig.class(SIZE).cached_limit, 32, "200 requested, 168 released, none requested again");
     rig.pass_interval();
     assert_eq!(rig.class(SIZE).cached_limit, 64, "in one interval it did both, so the next burst may find more");
     let calm = Rig::new();

@@ -30,7 +30,7 @@ fn a_write_after_free_is_found() {
         let backdoor = RawAccess::to(&block);
         drop(block);
         backdoor.write(at..at + 1, 0x11);
-        assert_eq!(pool.violations(), [], "nobody looked yet");
+        assert_eq!(pool.violations(), [], "no check ran yet");
         let again = pool.allocate(200).unwrap();
         let kind = ViolationKind::WriteAfterFree;
         let found = Violation { kind, label: "scratch".into(), bytes: 200, offset: at as u64, found: 0x11 };

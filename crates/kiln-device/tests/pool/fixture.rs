@@ -105,8 +105,12 @@ impl Rig {
     pub(crate) fn numbers(&self) -> PoolStatistics {
         let numbers = self.pool.statistics();
         let parts = numbers.bytes_in_use + numbers.bytes_cached + numbers.bytes_unused_slots;
-        assert_eq!(parts, numbers.bytes_reserved, "in use + cached + unused slots is what is reserved: {numbers:?}");
-        assert_eq!(numbers.bytes_reserved, self.null.live_bytes(), "what is reserved is what the driver gave");
+        assert_eq!(parts, numbers.bytes_reserved, "in use + cached + unused slots = reserved: {numbers:?}");
+        assert_eq!(
+            numbers.bytes_reserved,
+            self.null.live_bytes(),
+            "the reserved bytes are those allocated from the driver"
+        );
         assert!(
             numbers.bytes_reserved
                 <= numbers.budget_bytes.max(numbers.bytes_in_use + numbers.bytes_pending + numbers.bytes_unused_slots)

@@ -174,7 +174,7 @@ impl Model {
                     numbers.bytes_reserved + block_bytes > numbers.budget_bytes,
                     "there was room for {block_bytes}"
                 );
-                assert_eq!(numbers.bytes_cached, 0, "what is free is given back first");
+                assert_eq!(numbers.bytes_cached, 0, "free blocks are released first");
             }
             kind => panic!("unexpected {kind:?}"),
         }

@@ -65,7 +65,7 @@ fn a_panicking_waker_does_not_affect_others() {
         let submission = device.submit(commands).unwrap();
         device.api().notify(submission, Waker::from(Arc::new(Panics)));
         device.api().notify(submission, Waker::from(Arc::clone(&count)));
-        count.wait_for(expected, "waker beside one that panics");
+        count.wait_for(expected, "waker queued with one that panics");
     }
 }
 
