@@ -60,9 +60,9 @@ impl Artifact {
             Code::Machine(bytes) => (b'm', bytes.clone()),
         };
         let checks = self.checks;
-        let switches = [language, checks.bounds.into(), checks.loops.into(), checks.zero_workgroup.into()];
+        let flags = [language, checks.bounds.into(), checks.loops.into(), checks.zero_workgroup.into()];
         let mut bytes = Vec::new();
-        for part in [&switches[..], &reflection, &code, self.driver_blob.as_deref().unwrap_or_default()] {
+        for part in [&flags[..], &reflection, &code, self.driver_blob.as_deref().unwrap_or_default()] {
             bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
             bytes.extend_from_slice(part);
         }
@@ -73,13 +73,12 @@ impl Artifact {
         let corrupt = |what: &str| error!(Corrupt, "stored kernel expected {what}, found none");
         let mut rest = bytes;
         let mut part = |what| take_part(&mut rest).ok_or_else(|| corrupt(what));
-        let (switches, reflection, code, blob) =
-            (part("switches")?, part("a reflection")?, part("code")?, part("a blob")?);
+        let (flags, reflection, code, blob) = (part("flags")?, part("a reflection")?, part("code")?, part("a blob")?);
         if !rest.is_empty() {
-            return Err(corrupt("an end"));
+            return Err(corrupt("an end after its last part"));
         }
-        let &[language, bounds @ 0..=1, loops @ 0..=1, zero_workgroup @ 0..=1] = switches else {
-            return Err(corrupt("four switches"));
+        let &[language, bounds @ 0..=1, loops @ 0..=1, zero_workgroup @ 0..=1] = flags else {
+            return Err(corrupt("four flags"));
         };
         let code = match language {
             b's' if code.len() % 4 == 0 => Code::Spirv(
@@ -92,7 +91,7 @@ impl Artifact {
         let reflection: Reflection = serde_json::from_slice(reflection).map_err(|_| corrupt("a reflection as JSON"))?;
         // The checksum of the store detects damage, not foreign content.
         if !reflection.is_consistent() {
-            return Err(corrupt("a reflection that can be"));
+            return Err(corrupt("a valid reflection"));
         }
         Ok(Self {
             reflection,
