@@ -59,6 +59,30 @@
 #[doc = include_str!("../../../README.md")]
 struct ReadmeExamples;
 
+/// The examples of the user guide, compiled with the documentation tests. Packages do not contain the guide, and do
+/// not need it: the paths are read by `cargo test --doc` only.
+#[cfg(all(doctest, feature = "events", feature = "wgsl"))]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/README.md")]
+    struct Index;
+    #[doc = include_str!("../../../docs/guide/01-tensors-and-fusion.md")]
+    struct TensorsAndFusion;
+    #[doc = include_str!("../../../docs/guide/02-devices-and-memory.md")]
+    struct DevicesAndMemory;
+    #[doc = include_str!("../../../docs/guide/03-kernels-and-the-sanitizer.md")]
+    struct KernelsAndTheSanitizer;
+    #[doc = include_str!("../../../docs/guide/04-caches.md")]
+    struct Caches;
+    #[doc = include_str!("../../../docs/guide/05-training.md")]
+    struct Training;
+    #[doc = include_str!("../../../docs/guide/06-profiling-and-metrics.md")]
+    struct ProfilingAndMetrics;
+    #[doc = include_str!("../../../docs/guide/07-validating-claims.md")]
+    struct ValidatingClaims;
+    #[doc = include_str!("../../../docs/guide/08-command-line.md")]
+    struct CommandLine;
+}
+
 pub mod arguments;
 pub mod autograd;
 pub mod buffer;
