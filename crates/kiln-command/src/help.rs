@@ -4,7 +4,7 @@ use crate::Cli;
 use clap::{Command, CommandFactory, Parser};
 
 /// Returns every command of the tree, with its full name.
-fn all() -> Vec<(String, Command)> {
+pub(crate) fn all() -> Vec<(String, Command)> {
     fn add(command: &Command, before: &str, all: &mut Vec<(String, Command)>) {
         let name = format!("{before}{}", command.get_name());
         command.get_subcommands().for_each(|sub| add(sub, &format!("{name} "), all));
@@ -22,7 +22,7 @@ fn part<'a>(help: &'a str, heading: &str) -> Option<&'a str> {
 }
 
 /// Splits a line like a shell, without its description after several spaces and without redirections.
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     let line = line.trim();
     let command = line.split_once("  ").map_or(line, |(command, _)| command);
     let command = command.split_once(" >").map_or(command, |(command, _)| command);

@@ -15,6 +15,8 @@ mod completions;
 mod doctor;
 mod eval;
 #[cfg(test)]
+mod guide;
+#[cfg(test)]
 mod help;
 mod kernel_dir;
 mod man;

@@ -87,7 +87,7 @@ fn devices() -> Vec<&'static str> {
     if has_gpu { vec!["cpu", "gpu"] } else { vec!["cpu"] }
 }
 
-/// The example of the README on every device: one kernel, and the file that NumPy would write.
+/// The first example of the user guide's chapter on the command line, on every device: one kernel, and the file that NumPy would write.
 #[test]
 fn expression_on_files_writes_a_file() {
     let workspace = Workspace::new();

@@ -4,7 +4,7 @@
 
 mod cache;
 mod check;
-mod readme;
+mod guide;
 mod refusals;
 mod run;
 mod support;

@@ -74,7 +74,7 @@ impl Workspace {
         let takes_device = ["run ", "cache warm ", "cache explain "].iter().any(|start| line.starts_with(start));
         let device = self.device.filter(|_| takes_device).map(|device| ["--device", device]);
         command
-            .args(line.split_whitespace())
+            .args(words(line))
             .args(device.iter().flatten())
             .current_dir(self.root.path())
             .env("KILN_CACHE_DIR", self.cache_dir());
@@ -120,6 +120,21 @@ impl Ran {
         assert_eq!(value["format"], 1);
         value
     }
+}
+
+/// Splits a line like a shell: at spaces outside of double quotes.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
+    for character in line.chars() {
+        match character {
+            '"' => is_quoted = !is_quoted,
+            ' ' if !is_quoted => words.push(std::mem::take(&mut word)),
+            _ => word.push(character),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// Where a file of the fixtures is.
