@@ -4,7 +4,7 @@ use crate::{Array, View};
 
 /// A base array and the views that lead from it to the wanted array.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct LayoutCase {
     /// The name of the layout, for messages.
     pub name: &'static str,
     /// The array in memory. Elements that the views leave out are NaN, so that using them is noticed.
@@ -15,12 +15,12 @@ pub struct Placed {
 
 /// Returns the same elements in every layout that their shape allows: contiguous, transposed, at an offset, stepped, reversed, all of
 /// these at once, and broadcast if all rows are equal.
-pub fn layouts(wanted: &Array) -> Vec<Placed> {
+pub fn layouts(wanted: &Array) -> Vec<LayoutCase> {
     let shape = wanted.shape();
-    let mut layouts = vec![Placed { name: "contiguous", base: wanted.clone(), views: vec![] }];
+    let mut layouts = vec![LayoutCase { name: "contiguous", base: wanted.clone(), views: vec![] }];
     let Some(last) = shape.len().checked_sub(1) else { return layouts };
     let backwards: Vec<usize> = (0..shape.len()).rev().collect();
-    let mut add = |name, base, views| layouts.push(Placed { name, base, views });
+    let mut add = |name, base, views| layouts.push(LayoutCase { name, base, views });
 
     add("transposed", wanted.view(&View::Permute(backwards.clone())), vec![View::Permute(backwards.clone())]);
     let inner = View::Slice { axis: last, start: 3, end: 3 + shape[last], step: 1 };

@@ -29,6 +29,6 @@ pub mod wgsl;
 
 pub use array::Array;
 pub use elements::{decode, encode, rounded};
-pub use layout::{Placed, layouts};
+pub use layout::{LayoutCase, layouts};
 pub use rng::Rng;
 pub use view::View;

@@ -11,7 +11,7 @@
 //!
 //! let x = Tensor::new([0.5f32, -1.0, 2.0], &Device::cpu()?)?;
 //! let report = check_gradients(|inputs| inputs[0].tanh()?.exp(), &[&x], GradientCheck::new())?;
-//! assert!(report.is_right(), "{report}");
+//! assert!(report.passed(), "{report}");
 //! # Ok(())
 //! # }
 //! ```

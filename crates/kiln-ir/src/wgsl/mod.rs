@@ -24,13 +24,13 @@ use std::sync::Arc;
 /// Returns the unroll factor of a loop of `steps` iterations that keeps the loop within [`LOOP_STEPS`].
 ///
 /// Mesa's software Vulkan driver silently terminates all loops of an invocation after 65,535 iterations.
-pub fn copies_of_loop(steps: usize) -> u32 {
+pub fn unroll_factor(steps: usize) -> u32 {
     let copies = steps.div_ceil(LOOP_STEPS).next_power_of_two();
     u32::try_from(copies).unwrap_or(u32::MAX)
 }
 
 /// Maximum iterations of one loop: a quarter of the limit that the strictest driver sets for all loops of an
-/// invocation (see [`copies_of_loop`]).
+/// invocation (see [`unroll_factor`]).
 pub const LOOP_STEPS: usize = 1 << 14;
 
 /// Capabilities of the adapter.

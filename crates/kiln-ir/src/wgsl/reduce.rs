@@ -49,7 +49,7 @@ impl Division {
             (false, ..) => (256, 1, false),
         };
         // A subgroup may be smaller than the maximum, but the loop is short in that case too.
-        let copies = if in_subgroup { 1 } else { super::copies_of_loop(steps.div_ceil(lanes as usize)) };
+        let copies = if in_subgroup { 1 } else { super::unroll_factor(steps.div_ceil(lanes as usize)) };
         Self { lanes, results, across, in_subgroup, four, whole: reduced.is_multiple_of(4), copies }
     }
 

@@ -53,7 +53,7 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
         _ => "value",
     };
     let length = index.layout.shape()[axis];
-    let copies = wgsl::copies_of_loop(length);
+    let copies = wgsl::unroll_factor(length);
     if copies > MAX_COPIES {
         let most = MAX_COPIES as usize * wgsl::LOOP_STEPS;
         let message = format!("{} on a GPU expected at most {most} indices along an axis, found {length}", op.name());

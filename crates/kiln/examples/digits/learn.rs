@@ -112,7 +112,7 @@ impl Training {
             let chosen = Tensor::from_slice(batch, BATCH, self.learnt.0.device())?;
             let (images, digits) = (self.learnt.0.index_select(0, &chosen)?, self.learnt.1.index_select(0, &chosen)?);
             let loss = cross_entropy(&self.net.forward(&images, &Mode::training(self.step))?, &digits)?;
-            let rate = self.schedule.rate(self.step);
+            let rate = self.schedule.learning_rate(self.step);
             match &mut self.scale {
                 None => {
                     loss.backward()?;

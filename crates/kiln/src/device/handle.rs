@@ -72,7 +72,7 @@ pub(crate) struct TensorState {
     /// Low half: the number of random keys handed out. High half: the mixed seed.
     keys: AtomicU64,
     /// Whether the result of every op is checked for NaN and infinities.
-    tripwire: AtomicBool,
+    nan_check: AtomicBool,
 }
 
 impl Device {
@@ -177,18 +177,18 @@ impl Device {
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// device.set_tripwire(true);
+    /// device.set_nan_check(true);
     /// let x = kiln::Tensor::from_slice(&[1.0f32, 0.0], 2, &device)?.log()?.mul_scalar(2.0)?;
     /// assert!(x.eval().unwrap_err().to_string().contains("`log`"));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn set_tripwire(&self, on: bool) {
-        self.0.tensors.tripwire.store(on, Ordering::Relaxed);
+    pub fn set_nan_check(&self, on: bool) {
+        self.0.tensors.nan_check.store(on, Ordering::Relaxed);
     }
 
-    pub(crate) fn has_tripwire(&self) -> bool {
-        self.0.tensors.tripwire.load(Ordering::Relaxed)
+    pub(crate) fn has_nan_check(&self) -> bool {
+        self.0.tensors.nan_check.load(Ordering::Relaxed)
     }
 
     #[cfg(feature = "events")]
@@ -240,9 +240,9 @@ pub(crate) fn mix(number: u64) -> u32 {
 impl From<kiln_device::Device> for Device {
     fn from(runtime: kiln_device::Device) -> Self {
         let (target, plans) = (runtime.api().target(), PlanCache::new(&runtime));
-        let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
+        let (collector, nan_check) = (Collector::default(), AtomicBool::new(false));
         let keys = AtomicU64::new(u64::from(mix(0)) << 32);
-        let tensors = TensorState { target, plans, collector, keys, tripwire };
+        let tensors = TensorState { target, plans, collector, keys, nan_check };
         let name = name::next(&runtime.info().id);
         Self(Arc::new(Inner {
             runtime,

@@ -129,8 +129,8 @@ impl BatchNorm {
         let options = options.into();
         let (weight, bias) = ones_and_zeros(channels, &options)?;
         let TensorOptions { dtype, device } = options;
-        let running_mean = Parameter::statistic(&Tensor::zeros(channels, dtype, &device)?)?;
-        let running_var = Parameter::statistic(&Tensor::ones(channels, dtype, &device)?)?;
+        let running_mean = Parameter::buffer(&Tensor::zeros(channels, dtype, &device)?)?;
+        let running_var = Parameter::buffer(&Tensor::ones(channels, dtype, &device)?)?;
         Ok(Self { weight, bias, running_mean, running_var, eps: 1e-5, momentum: 0.1 })
     }
 
@@ -168,11 +168,11 @@ impl BatchNorm {
             // Bessel's correction: the running variance is unbiased, as in PyTorch.
             let drawn = count as f64 / (count.max(2) - 1) as f64;
             let variance = variance.mul_scalar(drawn)?;
-            for (statistic, batch) in [(&self.running_mean, &mean), (&self.running_var, &variance)] {
-                let before = statistic.get();
+            for (buffer, batch) in [(&self.running_mean, &mean), (&self.running_var, &variance)] {
+                let before = buffer.get();
                 let (wide, dtype) = (before.to_dtype(DType::F32)?, before.dtype());
                 let moved = wide.mul_scalar(1.0 - self.momentum)?.add(&batch.mul_scalar(self.momentum)?)?;
-                statistic.set(&moved.to_dtype(dtype)?)?;
+                buffer.set(&moved.to_dtype(dtype)?)?;
             }
             Ok(())
         })?;

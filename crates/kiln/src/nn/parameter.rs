@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
-/// A tensor that changes from step to step: a trainable weight, or a running statistic of a layer. Clones refer to
+/// A tensor that changes from step to step: a trainable weight, or a buffer such as a running mean. Clones refer to
 /// the same parameter.
 ///
 /// ```
@@ -25,7 +25,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Parameter {
     tensor: Arc<Mutex<Tensor>>,
-    is_learnt: bool,
+    is_trainable: bool,
 }
 
 impl Parameter {
@@ -34,16 +34,16 @@ impl Parameter {
     /// # Errors
     /// Same as [`Tensor::requires_grad`].
     pub fn new(tensor: &Tensor) -> Result<Self> {
-        Ok(Self { tensor: Arc::new(Mutex::new(tensor.requires_grad()?)), is_learnt: true })
+        Ok(Self { tensor: Arc::new(Mutex::new(tensor.requires_grad()?)), is_trainable: true })
     }
 
-    /// Creates a statistic: saved with the parameters, and ignored by optimizers.
+    /// Creates a buffer, such as a running mean: saved with the parameters, not trained.
     ///
     /// # Errors
     /// Same as [`Tensor::eval`].
-    pub fn statistic(tensor: &Tensor) -> Result<Self> {
+    pub fn buffer(tensor: &Tensor) -> Result<Self> {
         tensor.eval()?;
-        Ok(Self { tensor: Arc::new(Mutex::new(tensor.detach())), is_learnt: false })
+        Ok(Self { tensor: Arc::new(Mutex::new(tensor.detach())), is_trainable: false })
     }
 
     /// Returns the current tensor.
@@ -57,8 +57,8 @@ impl Parameter {
     }
 
     /// Returns whether the parameter is trainable.
-    pub fn is_learnt(&self) -> bool {
-        self.is_learnt
+    pub fn is_trainable(&self) -> bool {
+        self.is_trainable
     }
 
     /// Replaces the tensor with another of the same shape, dtype and device, and clears the gradient.
@@ -73,7 +73,7 @@ impl Parameter {
             let message = format!("a parameter expected {}, found {}", describe(&own), describe(tensor));
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        let tensor = if self.is_learnt {
+        let tensor = if self.is_trainable {
             tensor.detach().requires_grad()?
         } else {
             tensor.eval()?;
@@ -91,7 +91,7 @@ impl Parameter {
     /// Clears the gradient, so that the next backward pass starts from zero.
     ///
     /// # Errors
-    /// Returns `InvalidArgument` for a statistic, which has no gradient.
+    /// Returns `InvalidArgument` for a buffer, which has no gradient.
     pub fn zero_grad(&self) -> Result<()> {
         self.get().set_grad(None)
     }
@@ -100,7 +100,7 @@ impl Parameter {
 impl fmt::Debug for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tensor = self.get();
-        let kind = if self.is_learnt { "Parameter" } else { "Statistic" };
+        let kind = if self.is_trainable { "Parameter" } else { "Buffer" };
         write!(f, "{kind}({} {})", tensor.dtype(), tensor.shape())
     }
 }

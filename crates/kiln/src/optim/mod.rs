@@ -20,7 +20,7 @@
 //! for step in 0..300 {
 //!     let loss = mse(&net.forward(&x, &Mode::training(step))?, &y)?;
 //!     loss.backward()?;
-//!     optimizer.step(schedule.rate(step))?;
+//!     optimizer.step(schedule.learning_rate(step))?;
 //! }
 //! assert!((net.weight.get().to_scalar::<f32>()? - 3.0).abs() < 0.05);
 //! # Ok(())

@@ -15,7 +15,7 @@ pub struct Optimizer<R> {
     rule: R,
     groups: Vec<Group>,
     steps: u64,
-    most_norm: Option<f64>,
+    max_norm: Option<f64>,
 }
 
 /// The parameters of one device.
@@ -46,13 +46,13 @@ impl<R: Rule> Optimizer<R> {
         Self::of(rule, module.parameters())
     }
 
-    /// Creates an optimizer for named parameters. Statistics and duplicates are skipped.
+    /// Creates an optimizer for named parameters. Buffers and duplicates are skipped.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
     pub fn of(rule: R, parameters: Vec<(String, Parameter)>) -> Result<Self> {
         let mut sorted: Vec<Vec<(String, Parameter)>> = Vec::new();
-        for (name, parameter) in parameters.into_iter().filter(|(_, parameter)| parameter.is_learnt()) {
+        for (name, parameter) in parameters.into_iter().filter(|(_, parameter)| parameter.is_trainable()) {
             let own = parameter.get();
             if own.dtype() != DType::F32 {
                 let message = format!(
@@ -71,7 +71,7 @@ impl<R: Rule> Optimizer<R> {
             }
         }
         if sorted.is_empty() {
-            return Err(invalid("an optimizer expected parameters that are learnt, found none".to_string()));
+            return Err(invalid("an optimizer expected trainable parameters, found none".to_string()));
         }
         let group = |parameters: Vec<(String, Parameter)>| -> Result<Group> {
             let parts: Vec<Tensor> = parameters.iter().map(|(_, parameter)| parameter.get()).collect();
@@ -82,12 +82,12 @@ impl<R: Rule> Optimizer<R> {
             Ok(Group { parameters, parts, all, states })
         };
         let groups = sorted.into_iter().map(group).collect::<Result<_>>()?;
-        Ok(Self { rule, groups, steps: 0, most_norm: None })
+        Ok(Self { rule, groups, steps: 0, max_norm: None })
     }
 
-    /// Clips gradients by global L2 norm: if it exceeds `most`, all gradients are scaled down to it.
-    pub fn clip_norm(mut self, most: f64) -> Self {
-        self.most_norm = Some(most);
+    /// Clips gradients by global L2 norm: if it exceeds `max_norm`, all gradients are scaled down to it.
+    pub fn clip_norm(mut self, max_norm: f64) -> Self {
+        self.max_norm = Some(max_norm);
         self
     }
 
@@ -96,16 +96,16 @@ impl<R: Rule> Optimizer<R> {
         self.steps
     }
 
-    /// Updates the parameters from their gradients with learning rate `rate`, and clears the gradients. A missing
+    /// Updates the parameters from their gradients at the given learning rate, and clears the gradients. A missing
     /// gradient counts as zeros.
     ///
     /// Pending gradient ops are evaluated here, together with the step.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if no parameter has a gradient, and device errors. Nothing is changed then.
-    pub fn step(&mut self, rate: f64) -> Result<()> {
+    pub fn step(&mut self, learning_rate: f64) -> Result<()> {
         let gradients = self.gradients(1.0)?;
-        self.apply(gradients, rate)
+        self.apply(gradients, learning_rate)
     }
 
     /// Same as [`step`](Self::step), with gradients divided by `scale`. If a gradient is infinite or NaN, the step is
@@ -113,7 +113,7 @@ impl<R: Rule> Optimizer<R> {
     ///
     /// # Errors
     /// Same as [`step`](Self::step).
-    pub fn step_if_finite(&mut self, rate: f64, scale: f64) -> Result<bool> {
+    pub fn step_if_finite(&mut self, learning_rate: f64, scale: f64) -> Result<bool> {
         let gradients = self.gradients(1.0 / scale)?;
         for gradient in &gradients {
             // The maximum propagates NaN, so one comparison finds both NaN and infinities.
@@ -123,7 +123,7 @@ impl<R: Rule> Optimizer<R> {
                 return Ok(false);
             }
         }
-        self.apply(gradients, rate)?;
+        self.apply(gradients, learning_rate)?;
         Ok(true)
     }
 
@@ -157,7 +157,7 @@ impl<R: Rule> Optimizer<R> {
         no_grad(|| self.groups.iter().map(of_group).collect())
     }
 
-    fn apply(&mut self, gradients: Vec<Tensor>, rate: f64) -> Result<()> {
+    fn apply(&mut self, gradients: Vec<Tensor>, learning_rate: f64) -> Result<()> {
         no_grad(|| {
             let gradients = self.clipped(gradients)?;
             // Compute all groups before setting any, so that an error changes nothing.
@@ -167,7 +167,7 @@ impl<R: Rule> Optimizer<R> {
                     parameters: &group.current()?,
                     gradients,
                     states: &group.states,
-                    rate,
+                    learning_rate,
                     number: self.steps + 1,
                 };
                 let result = self.rule.step(&update)?;
@@ -185,7 +185,7 @@ impl<R: Rule> Optimizer<R> {
 
     /// Applies gradient clipping, if enabled.
     fn clipped(&self, gradients: Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let Some(most) = self.most_norm else { return Ok(gradients) };
+        let Some(max_norm) = self.max_norm else { return Ok(gradients) };
         let first = gradients[0].device().clone();
         let squares = |gradient: &Tensor| gradient.square()?.sum_all()?.to_device(&first);
         let mut sum = squares(&gradients[0])?;
@@ -193,7 +193,7 @@ impl<R: Rule> Optimizer<R> {
             sum = sum.add(&squares(gradient)?)?;
         }
         // The epsilon avoids a division by zero, as in PyTorch's `clip_grad_norm_`.
-        let factor = sum.sqrt()?.add_scalar(1e-6)?.recip()?.mul_scalar(most)?.minimum(1.0)?;
+        let factor = sum.sqrt()?.add_scalar(1e-6)?.recip()?.mul_scalar(max_norm)?.minimum(1.0)?;
         let smaller = |gradient: &Tensor| gradient.mul(&factor.to_device(gradient.device())?);
         gradients.iter().map(smaller).collect()
     }

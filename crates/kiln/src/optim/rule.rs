@@ -36,7 +36,7 @@ pub struct Update<'a> {
     /// The states, in the order of [`Rule::states`].
     pub states: &'a [Tensor],
     /// The learning rate.
-    pub rate: f64,
+    pub learning_rate: f64,
     /// The number of the step, starting at 1.
     pub number: u64,
 }
@@ -84,12 +84,12 @@ impl Rule for Sgd {
     fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>> {
         let gradients = decayed(update, self.weight_decay)?;
         let Some(before) = update.states.first() else {
-            return Ok(vec![update.parameters.sub(&gradients.mul_scalar(update.rate)?)?]);
+            return Ok(vec![update.parameters.sub(&gradients.mul_scalar(update.learning_rate)?)?]);
         };
         let momentum = before.mul_scalar(self.momentum)?.add(&gradients)?;
         let followed =
             if self.is_nesterov { gradients.add(&momentum.mul_scalar(self.momentum)?)? } else { momentum.clone() };
-        Ok(vec![update.parameters.sub(&followed.mul_scalar(update.rate)?)?, momentum])
+        Ok(vec![update.parameters.sub(&followed.mul_scalar(update.learning_rate)?)?, momentum])
     }
 }
 
@@ -144,8 +144,8 @@ impl Adam {
         Self { weight_decay, is_decoupled: false, ..self }
     }
 
-    /// Sets decoupled weight decay (AdamW): parameters shrink by `rate * weight_decay` per step, independent of their
-    /// gradients.
+    /// Sets decoupled weight decay (AdamW): parameters shrink by `learning_rate * weight_decay` per step,
+    /// independent of their gradients.
     pub fn decoupled_weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, is_decoupled: true, ..self }
     }
@@ -159,7 +159,7 @@ impl Rule for Adam {
     fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>> {
         let gradients = decayed(update, if self.is_decoupled { 0.0 } else { self.weight_decay })?;
         let parameters = if self.is_decoupled {
-            update.parameters.mul_scalar(1.0 - update.rate * self.weight_decay)?
+            update.parameters.mul_scalar(1.0 - update.learning_rate * self.weight_decay)?
         } else {
             update.parameters.clone()
         };
@@ -170,7 +170,7 @@ impl Rule for Adam {
         // Bias correction: both running averages start at zero.
         let [whole_mean, whole_square] = self.betas.map(|beta| 1.0 - beta.powf(update.number as f64));
         let size = square.mul_scalar(1.0 / whole_square)?.sqrt()?.add_scalar(self.eps)?;
-        let change = mean.mul_scalar(update.rate / whole_mean)?.div(&size)?;
+        let change = mean.mul_scalar(update.learning_rate / whole_mean)?.div(&size)?;
         Ok(vec![parameters.sub(&change)?, mean, square])
     }
 }

@@ -27,12 +27,12 @@ use crate::{DType, Result, Tensor};
 pub struct LossScale {
     scale: f64,
     good: u32,
-    grows_after: u32,
+    growth_interval: u32,
 }
 
 impl Default for LossScale {
     fn default() -> Self {
-        Self { scale: 65536.0, good: 0, grows_after: 2000 }
+        Self { scale: 65536.0, good: 0, growth_interval: 2000 }
     }
 }
 
@@ -48,8 +48,8 @@ impl LossScale {
     }
 
     /// Sets the number of good steps after which the scale doubles.
-    pub fn grows_after(self, steps: u32) -> Self {
-        Self { grows_after: steps, ..self }
+    pub fn growth_interval(self, steps: u32) -> Self {
+        Self { growth_interval: steps, ..self }
     }
 
     /// Sets the current number of good steps; with [`initial`](Self::initial), this resumes a run.
@@ -79,12 +79,12 @@ impl LossScale {
     ///
     /// # Errors
     /// Same as [`Optimizer::step`].
-    pub fn step<R: Rule>(&mut self, optimizer: &mut Optimizer<R>, rate: f64) -> Result<bool> {
-        let is_good = optimizer.step_if_finite(rate, self.scale)?;
+    pub fn step<R: Rule>(&mut self, optimizer: &mut Optimizer<R>, learning_rate: f64) -> Result<bool> {
+        let is_good = optimizer.step_if_finite(learning_rate, self.scale)?;
         self.good = if is_good { self.good + 1 } else { 0 };
         if !is_good {
             self.scale = (self.scale / 2.0).max(1.0);
-        } else if self.good >= self.grows_after {
+        } else if self.good >= self.growth_interval {
             (self.scale, self.good) = (self.scale * 2.0, 0);
         }
         Ok(is_good)

@@ -7,10 +7,10 @@ use std::f64::consts::PI;
 /// ```
 /// use kiln::optim::Schedule;
 ///
-/// assert_eq!(Schedule::step(0.1, 10, 0.5).rate(25), 0.025);
-/// assert_eq!(Schedule::exponential(0.1, 0.5).rate(2), 0.025);
-/// assert_eq!(Schedule::cosine(0.1, 0.0, 100).rate(50), 0.05);
-/// assert_eq!(Schedule::constant(0.1).warm_up(4).rate(0), 0.025);
+/// assert_eq!(Schedule::step(0.1, 10, 0.5).learning_rate(25), 0.025);
+/// assert_eq!(Schedule::exponential(0.1, 0.5).learning_rate(2), 0.025);
+/// assert_eq!(Schedule::cosine(0.1, 0.0, 100).learning_rate(50), 0.05);
+/// assert_eq!(Schedule::constant(0.1).warm_up(4).learning_rate(0), 0.025);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
@@ -21,31 +21,31 @@ pub struct Schedule {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
-    Constant { rate: f64 },
-    Step { rate: f64, every: u64, factor: f64 },
-    Exponential { rate: f64, factor: f64 },
-    Cosine { rate: f64, least: f64, steps: u64 },
+    Constant { learning_rate: f64 },
+    Step { learning_rate: f64, every: u64, factor: f64 },
+    Exponential { learning_rate: f64, factor: f64 },
+    Cosine { learning_rate: f64, min_learning_rate: f64, steps: u64 },
 }
 
 impl Schedule {
     /// Creates a constant schedule.
-    pub fn constant(rate: f64) -> Self {
-        Self { shape: Shape::Constant { rate }, warm_up: 0 }
+    pub fn constant(learning_rate: f64) -> Self {
+        Self { shape: Shape::Constant { learning_rate }, warm_up: 0 }
     }
 
-    /// Creates a schedule that multiplies the rate by `factor` every `every` steps, at least one.
-    pub fn step(rate: f64, every: u64, factor: f64) -> Self {
-        Self { shape: Shape::Step { rate, every: every.max(1), factor }, warm_up: 0 }
+    /// Creates a schedule that multiplies the learning rate by `factor` every `every` steps, at least one.
+    pub fn step(learning_rate: f64, every: u64, factor: f64) -> Self {
+        Self { shape: Shape::Step { learning_rate, every: every.max(1), factor }, warm_up: 0 }
     }
 
-    /// Creates a schedule that multiplies the rate by `factor` after each step.
-    pub fn exponential(rate: f64, factor: f64) -> Self {
-        Self { shape: Shape::Exponential { rate, factor }, warm_up: 0 }
+    /// Creates a schedule that multiplies the learning rate by `factor` after each step.
+    pub fn exponential(learning_rate: f64, factor: f64) -> Self {
+        Self { shape: Shape::Exponential { learning_rate, factor }, warm_up: 0 }
     }
 
-    /// Creates a cosine decay from `rate` to `least` over `steps` steps, constant afterwards.
-    pub fn cosine(rate: f64, least: f64, steps: u64) -> Self {
-        Self { shape: Shape::Cosine { rate, least, steps: steps.max(1) }, warm_up: 0 }
+    /// Creates a cosine decay from `learning_rate` to `min_learning_rate` over `steps` steps, constant afterwards.
+    pub fn cosine(learning_rate: f64, min_learning_rate: f64, steps: u64) -> Self {
+        Self { shape: Shape::Cosine { learning_rate, min_learning_rate, steps: steps.max(1) }, warm_up: 0 }
     }
 
     /// Adds a linear warm-up over the first `steps` steps; the schedule starts after it.
@@ -54,7 +54,7 @@ impl Schedule {
     }
 
     /// Returns the learning rate of a step; the first step is 0.
-    pub fn rate(&self, step: u64) -> f64 {
+    pub fn learning_rate(&self, step: u64) -> f64 {
         if step < self.warm_up {
             return self.after_warm_up(0) * (step + 1) as f64 / self.warm_up as f64;
         }
@@ -63,12 +63,12 @@ impl Schedule {
 
     fn after_warm_up(&self, step: u64) -> f64 {
         match self.shape {
-            Shape::Constant { rate } => rate,
-            Shape::Step { rate, every, factor } => rate * factor.powf((step / every) as f64),
-            Shape::Exponential { rate, factor } => rate * factor.powf(step as f64),
-            Shape::Cosine { rate, least, steps } => {
+            Shape::Constant { learning_rate } => learning_rate,
+            Shape::Step { learning_rate, every, factor } => learning_rate * factor.powf((step / every) as f64),
+            Shape::Exponential { learning_rate, factor } => learning_rate * factor.powf(step as f64),
+            Shape::Cosine { learning_rate, min_learning_rate, steps } => {
                 let share = step.min(steps) as f64 / steps as f64;
-                least + (rate - least) * 0.5 * (1.0 + (PI * share).cos())
+                min_learning_rate + (learning_rate - min_learning_rate) * 0.5 * (1.0 + (PI * share).cos())
             }
         }
     }

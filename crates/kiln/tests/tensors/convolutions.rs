@@ -35,7 +35,7 @@ fn convolutions() {
             let report =
                 check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&images], GradientCheck::new())
                     .unwrap();
-            assert!(report.is_right(), "{report}");
+            assert!(report.passed(), "{report}");
         }
         // The gradient of the input on a GPU is that of the CPU device.
         let leaf = images.requires_grad().unwrap();
@@ -57,7 +57,7 @@ fn convolutions() {
     let layer = Conv1d::new(3, 2, 3, device).unwrap().stride(2).padding(1).dilation(2);
     assert_eq!(layer.forward(&x, &Mode::inference()).unwrap().shape()[..], [2, 2, 4]);
     let report = check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&x], GradientCheck::new()).unwrap();
-    assert!(report.is_right(), "{report}");
+    assert!(report.passed(), "{report}");
     let error = layer.forward(&wave(&[2, 9], 0.0, device), &Mode::inference()).unwrap_err();
     assert!(error.to_string().contains("(batch, 3, length)"), "{error}");
     let error =
@@ -101,7 +101,7 @@ fn convolutions_in_groups() {
                 check_parameters(&name, &layer, &images);
                 let forward = |p: &[Tensor]| layer.forward(&p[0], &Mode::inference());
                 let report = check_gradients(forward, &[&images], GradientCheck::new()).unwrap();
-                assert!(report.is_right(), "{name}: {report}");
+                assert!(report.passed(), "{name}: {report}");
             }
         }
     }

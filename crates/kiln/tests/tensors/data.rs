@@ -4,7 +4,7 @@ use kiln::ir::op::Tolerance;
 use kiln::ir::with_element;
 use kiln::{DType, Device, Result, Tensor};
 use kiln_testkit::tolerance::compare;
-use kiln_testkit::{Array, Placed, View, decode, encode};
+use kiln_testkit::{Array, LayoutCase, View, decode, encode};
 
 /// The numbers as a tensor of a dtype.
 pub(crate) fn tensor(array: &Array, dtype: DType, device: &Device) -> Tensor {
@@ -36,7 +36,7 @@ pub(crate) fn apply_view(tensor: &Tensor, view: &View) -> Result<Tensor> {
 }
 
 /// A base and the steps from there.
-pub(crate) fn placed(layout: &Placed, dtype: DType, device: &Device) -> Tensor {
+pub(crate) fn placed(layout: &LayoutCase, dtype: DType, device: &Device) -> Tensor {
     let base = tensor(&layout.base, dtype, device);
     layout.views.iter().fold(base, |tensor, view| apply_view(&tensor, view).unwrap())
 }

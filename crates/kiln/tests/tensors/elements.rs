@@ -7,7 +7,7 @@ use crate::devices::{self, Subject};
 use kiln::ir::op::reference::wrapped;
 use kiln::ir::op::{self, ElementOp, Signature};
 use kiln::{DType, Tensor};
-use kiln_testkit::{Array, Placed, Rng, layouts, rounded};
+use kiln_testkit::{Array, LayoutCase, Rng, layouts, rounded};
 
 /// Sizes around those of vectors, of what one invocation computes and of workgroups.
 const SIZES: [usize; 12] = [0, 1, 3, 4, 5, 63, 64, 65, 255, 256, 257, 1025];
@@ -113,10 +113,10 @@ fn layouts_and_ranks() {
             let own = [shapes[number % shapes.len()]];
             for shape in if subject.takes_wgsl { &own[..] } else { &shapes } {
                 let args = sample(op, &types, shape, &mut rng);
-                let placed: Vec<Vec<Placed>> = args.iter().map(layouts).collect();
+                let placed: Vec<Vec<LayoutCase>> = args.iter().map(layouts).collect();
                 let count = if subject.takes_wgsl { 2 } else { placed[0].len() };
                 for turn in 0..count {
-                    let of = |(index, layouts): (usize, &Vec<Placed>)| {
+                    let of = |(index, layouts): (usize, &Vec<LayoutCase>)| {
                         data::placed(
                             &layouts[(turn + number + index) % layouts.len()],
                             types.args[index],
@@ -143,7 +143,7 @@ fn pairs_of_layouts() {
                 let [left, right] = [layouts(&args[0]), layouts(&args[1])];
                 for (turn, left) in left.iter().enumerate() {
                     let right = &right[(turn + 3) % right.len()];
-                    let place = |placed: &Placed| data::placed(placed, types.args[0], &subject.device);
+                    let place = |placed: &LayoutCase| data::placed(placed, types.args[0], &subject.device);
                     let what = format!("{} and {}", left.name, right.name);
                     check(subject, op, &types, &args, &[place(left), place(right)], &what);
                 }

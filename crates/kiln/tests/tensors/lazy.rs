@@ -241,9 +241,9 @@ fn peak_bytes_are_no_worse_than_the_live_buffers() {
 }
 
 #[test]
-fn the_tripwire_names_the_op_that_made_a_nan() {
+fn the_nan_check_names_the_op_that_made_a_nan() {
     let device = cpu();
-    device.set_tripwire(true);
+    device.set_nan_check(true);
     let x = Tensor::from_slice(&[1.0f32, 0.0, 4.0], 3, &device).unwrap();
     let fine = x.add_scalar(1.0).unwrap().sqrt().unwrap();
     assert_eq!(fine.to_vec::<f32>().unwrap()[1], 1.0);
@@ -253,7 +253,7 @@ fn the_tripwire_names_the_op_that_made_a_nan() {
     // An infinity that a caller brings is meant.
     let masked = x.gt(0.5).unwrap().where_(&x, f64::NEG_INFINITY).unwrap();
     assert_eq!(masked.to_vec::<f32>().unwrap()[1], f32::NEG_INFINITY);
-    device.set_tripwire(false);
+    device.set_nan_check(false);
     assert_eq!(x.log().unwrap().to_vec::<f32>().unwrap()[1], f32::NEG_INFINITY);
 }
 

@@ -203,7 +203,7 @@ fn overflow_skips_a_step() {
     let device = devices::cpu();
     let own = Parameter::new(&Tensor::ones(2, DType::F32, device).unwrap()).unwrap();
     let mut optimizer = Optimizer::of(Sgd::new(), vec![("w".to_string(), own.clone())]).unwrap();
-    let mut scale = LossScale::new().initial(65536.0).grows_after(2);
+    let mut scale = LossScale::new().initial(65536.0).growth_interval(2);
     let mut step = |scale: &mut LossScale| {
         // The gradient of the cast is the scale in f16, which is beyond its largest number at first.
         let loss = own.get().to_dtype(DType::F16).unwrap().mul_scalar(2.0).unwrap().to_dtype(DType::F32).unwrap();
@@ -220,14 +220,14 @@ fn overflow_skips_a_step() {
 #[test]
 fn schedules() {
     let warm = Schedule::exponential(1.0, 0.5).warm_up(4);
-    let rates: Vec<f64> = (0..7).map(|step| warm.rate(step)).collect();
+    let rates: Vec<f64> = (0..7).map(|step| warm.learning_rate(step)).collect();
     assert_eq!(rates, [0.25, 0.5, 0.75, 1.0, 1.0, 0.5, 0.25]);
     let cosine = Schedule::cosine(1.0, 0.2, 10);
-    assert_eq!((cosine.rate(0), cosine.rate(10), cosine.rate(99)), (1.0, 0.2, 0.2));
-    assert!((cosine.rate(5) - 0.6).abs() < 1e-12);
-    assert_eq!(Schedule::step(1.0, 3, 0.1).rate(2), 1.0);
-    assert!((Schedule::step(1.0, 3, 0.1).rate(7) - 0.01).abs() < 1e-12);
-    assert_eq!(Schedule::constant(0.3).rate(1_000_000), 0.3);
+    assert_eq!((cosine.learning_rate(0), cosine.learning_rate(10), cosine.learning_rate(99)), (1.0, 0.2, 0.2));
+    assert!((cosine.learning_rate(5) - 0.6).abs() < 1e-12);
+    assert_eq!(Schedule::step(1.0, 3, 0.1).learning_rate(2), 1.0);
+    assert!((Schedule::step(1.0, 3, 0.1).learning_rate(7) - 0.01).abs() < 1e-12);
+    assert_eq!(Schedule::constant(0.3).learning_rate(1_000_000), 0.3);
 }
 
 /// The gradients of all parameters of a layer against differences, for the sum of the output times other numbers.
@@ -240,9 +240,9 @@ pub(crate) fn check_parameters(name: &str, layer: &dyn Module, input: &Tensor) {
     let weights: Vec<f32> = (0..output.elem_count()).map(|number| (number as f64 * 1.3).cos() as f32).collect();
     let weights = Tensor::from_slice(&weights, output.shape(), output.device()).unwrap();
     let parameters = layer.parameters();
-    parameters.iter().filter(|(_, own)| own.is_learnt()).for_each(|(_, own)| own.zero_grad().unwrap());
+    parameters.iter().filter(|(_, own)| own.is_trainable()).for_each(|(_, own)| own.zero_grad().unwrap());
     output.mul(&weights).unwrap().sum_all().unwrap().backward().unwrap();
-    for (own_name, own) in parameters.iter().filter(|(_, own)| own.is_learnt()) {
+    for (own_name, own) in parameters.iter().filter(|(_, own)| own.is_trainable()) {
         let gradient = own.grad().unwrap().contiguous().unwrap().to_vec::<f32>().unwrap();
         let start = own.get().detach();
         let elements = start.to_vec::<f32>().unwrap();
@@ -300,7 +300,7 @@ fn layers() {
     for (name, layer) in &layers {
         let function = |inputs: &[Tensor]| layer.forward(&inputs[0], &Mode::inference());
         let report = check_gradients(function, &[&x], GradientCheck::new()).unwrap();
-        assert!(report.is_right(), "{name}:\n{report}");
+        assert!(report.passed(), "{name}:\n{report}");
         check_parameters(name, &**layer, &x);
     }
     assert_eq!(MultiHeadAttention::new(4, 3, device).unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -322,7 +322,7 @@ fn batch_norm_gathers_statistics() {
     near("use", &y[..1], &[0.7 / (1.3f64 + 1e-5).sqrt()], 1e-5);
     assert_eq!(norm.running_mean.get().to_vec::<f32>().unwrap(), before, "use changes nothing");
     let report = check_gradients(|p| norm.forward(&p[0], &Mode::training(0)), &[&x], GradientCheck::new()).unwrap();
-    assert!(report.is_right(), "{report}");
+    assert!(report.passed(), "{report}");
     let names: Vec<String> = norm.parameters().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["weight", "bias", "running_mean", "running_var"]);
     let empty = Tensor::zeros((0, 2), DType::F32, device).unwrap();
@@ -396,7 +396,7 @@ fn losses() {
     ];
     for (name, loss) in checks {
         let report = check_gradients(loss, &[&x, &y], GradientCheck::new()).unwrap();
-        assert!(report.is_right(), "{name}:\n{report}");
+        assert!(report.passed(), "{name}:\n{report}");
     }
     let error = nn::mse(&x, &wave(&[3, 2], 0.0, device)).unwrap_err();
     assert!(error.kind() == ErrorKind::ShapeMismatch && error.to_string().contains("(3, 2)"), "{error}");
@@ -415,7 +415,7 @@ fn train(net: &Sequential, optimizer: &mut Optimizer<Adam>, steps: std::ops::Ran
     let step = |step: u64| {
         let loss = nn::cross_entropy(&net.forward(&x, &Mode::training(step)).unwrap(), &target).unwrap();
         loss.backward().unwrap();
-        optimizer.step(schedule.rate(step)).unwrap();
+        optimizer.step(schedule.learning_rate(step)).unwrap();
         loss.to_scalar::<f32>().unwrap()
     };
     steps.map(step).collect()

@@ -6,7 +6,7 @@ use crate::{calls, data};
 use kiln::DType;
 use kiln::ir::op;
 use kiln_testkit::fixture::{self, Case, Tolerance};
-use kiln_testkit::{Placed, tolerance};
+use kiln_testkit::{LayoutCase, tolerance};
 
 /// Roundings of `f32` that a sum of many terms is allowed, of the sum of their magnitudes.
 const SUM_ROUNDINGS: f64 = 16.0;
@@ -40,7 +40,7 @@ fn run(file: &str, bytes: &[u8]) {
 
 fn run_case(case: &Case, subject: &Subject) -> Result<(), String> {
     let place = |input: &fixture::Input| {
-        let layout = Placed { name: "", base: input.base.clone(), views: input.views.clone() };
+        let layout = LayoutCase { name: "", base: input.base.clone(), views: input.views.clone() };
         data::placed(&layout, input.dtype, &subject.device)
     };
     let inputs: Vec<_> = case.inputs.iter().map(place).collect();

@@ -435,9 +435,9 @@ fn grids_constants_and_zeroing_are_parts_of_the_key() {
     assert_eq!(device.plan_cache_stats().misses, 3);
 }
 
-/// The tripwire, checkpoints and several threads see such an op as any other.
+/// The NaN check, checkpoints and several threads see such an op as any other.
 #[test]
-fn ops_of_a_user_work_with_the_tripwire_and_checkpoints() {
+fn ops_of_a_user_work_with_the_nan_check_and_checkpoints() {
     let device = Device::cpu_with(devices::cpu_options()).unwrap();
     let x = Tensor::from_slice(&[1.0f32, 2.0], 2, &device).unwrap().requires_grad().unwrap();
     let y = kiln::checkpoint(|inputs| scale(3.0).call(&[&inputs[0].square()?]), &[&x]).unwrap();
@@ -454,7 +454,7 @@ fn ops_of_a_user_work_with_the_tripwire_and_checkpoints() {
             });
         }
     });
-    device.set_tripwire(true);
+    device.set_nan_check(true);
     let error = scale(f32::INFINITY).call(&[&x.detach()]).unwrap().eval().unwrap_err().to_string();
     assert!(error.contains("`scale`"), "{error}");
 }

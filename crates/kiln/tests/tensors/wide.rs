@@ -391,14 +391,14 @@ fn indices_of_64_bits_select_or_are_out_of_range() {
 
 /// What checks a graph takes 64 bits too.
 #[test]
-fn checks_and_the_tripwire_know_64_bits() {
+fn checks_and_the_nan_check_know_64_bits() {
     for subject in devices::all() {
         let x = Tensor::new([1.5f64, -2.25, 1e-3], &subject.device).unwrap();
         let half = x.to_dtype(DType::F16).unwrap().add_scalar(1.0).unwrap();
         half.eval_checked().unwrap_or_else(|error| panic!("{}: {error}", subject.name));
     }
     let device = Device::cpu().unwrap();
-    device.set_tripwire(true);
+    device.set_nan_check(true);
     let zero = Tensor::new([0.0f64], &device).unwrap();
     let error = zero.log().unwrap().eval().unwrap_err().to_string();
     assert!(error.contains("log"), "{error}");

@@ -32,7 +32,7 @@ use std::sync::Arc;
 #[must_use]
 pub struct BackwardOptions {
     gradient: Option<Tensor>,
-    keeps_graph: bool,
+    retains_graph: bool,
     creates_graph: bool,
 }
 
@@ -49,8 +49,8 @@ impl BackwardOptions {
     }
 
     /// Keeps the graph, so that `backward` can be called again.
-    pub fn keep_graph(mut self) -> Self {
-        self.keeps_graph = true;
+    pub fn retain_graph(mut self) -> Self {
+        self.retains_graph = true;
         self
     }
 
@@ -58,7 +58,7 @@ impl BackwardOptions {
     /// until [`set_grad`](Tensor::set_grad) clears the gradients, because these refer to the tensors that hold them.
     /// [`grad`](crate::grad) has no such cycle.
     pub fn create_graph(mut self) -> Self {
-        (self.keeps_graph, self.creates_graph) = (true, true);
+        (self.retains_graph, self.creates_graph) = (true, true);
         self
     }
 }
@@ -116,7 +116,7 @@ impl Tensor {
                 format!("backward expected a result of tensors of requires_grad, found {found}, which is not tracked");
             return Err(invalid(message));
         }
-        let BackwardOptions { gradient, keeps_graph, creates_graph } = options;
+        let BackwardOptions { gradient, retains_graph, creates_graph } = options;
         let tape = Tape::of(self, Vec::new())?;
         let seed = seed(self, gradient)?;
         let found = mode::tracking(creates_graph, || tape.gradients(seed))?;
@@ -127,7 +127,7 @@ impl Tensor {
             };
             found.into_iter().try_for_each(add)
         })?;
-        if !keeps_graph {
+        if !retains_graph {
             tape.release();
         }
         Ok(())
@@ -192,8 +192,8 @@ impl Tape {
             if matches!(source, Source::Released) {
                 let (found, root) = (Name(&tensor), Name(root));
                 return Err(invalid(format!(
-                    "backward of {root} expected what {found} was computed from, found that an earlier backward let it go; \
-                     the earlier one keeps it with BackwardOptions::keep_graph"
+                    "backward of {root} expected the graph of {found}, found that an earlier backward freed it; \
+                     call the earlier one with BackwardOptions::retain_graph"
                 )));
             }
             stack.push((tensor.clone(), true));

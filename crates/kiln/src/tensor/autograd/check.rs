@@ -10,20 +10,20 @@ use std::fmt;
 /// Options of [`check_gradients`].
 ///
 /// ```
-/// let options = kiln::autograd::GradientCheck::new().step(1e-3).relative(1e-2);
+/// let options = kiln::autograd::GradientCheck::new().step(1e-3).rtol(1e-2);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct GradientCheck {
     step: f64,
-    relative: f64,
-    absolute: f64,
-    most_elements: usize,
+    rtol: f64,
+    atol: f64,
+    max_elements: usize,
 }
 
 impl Default for GradientCheck {
     fn default() -> Self {
-        Self { step: 1e-2, relative: 2e-3, absolute: 1e-4, most_elements: 64 }
+        Self { step: 1e-2, rtol: 2e-3, atol: 1e-4, max_elements: 64 }
     }
 }
 
@@ -41,20 +41,20 @@ impl GradientCheck {
     }
 
     /// Sets the tolerance relative to the larger of gradient and difference quotient.
-    pub fn relative(mut self, relative: f64) -> Self {
-        self.relative = relative;
+    pub fn rtol(mut self, rtol: f64) -> Self {
+        self.rtol = rtol;
         self
     }
 
     /// Sets the absolute tolerance, which is added to the relative one.
-    pub fn absolute(mut self, absolute: f64) -> Self {
-        self.absolute = absolute;
+    pub fn atol(mut self, atol: f64) -> Self {
+        self.atol = atol;
         self
     }
 
     /// Sets the maximum number of elements checked per input, evenly spaced.
-    pub fn most_elements(mut self, most: usize) -> Self {
-        self.most_elements = most;
+    pub fn max_elements(mut self, max_elements: usize) -> Self {
+        self.max_elements = max_elements;
         self
     }
 }
@@ -69,7 +69,7 @@ impl GradientCheck {
 ///
 /// let x = Tensor::from_slice(&[0.5f32, -1.5], 2, &device)?;
 /// let report = check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new())?;
-/// assert!(report.is_right(), "{report}");
+/// assert!(report.passed(), "{report}");
 /// # Ok(())
 /// # }
 /// ```
@@ -106,7 +106,7 @@ impl Element {
 
 impl GradientReport {
     /// Returns whether all checked gradients are within tolerance.
-    pub fn is_right(&self) -> bool {
+    pub fn passed(&self) -> bool {
         self.wrong() == 0
     }
 
@@ -165,7 +165,7 @@ fn place(shape: &Shape, mut number: usize) -> Vec<usize> {
 ///
 /// let a = Tensor::from_slice(&[0.5f32, 1.0, 1.5, 2.0], (2, 2), &device)?;
 /// let report = check_gradients(|p| p[0].matmul(&p[0])?.tanh(), &[&a], GradientCheck::new())?;
-/// assert!(report.is_right(), "{report}");
+/// assert!(report.passed(), "{report}");
 /// # Ok(())
 /// # }
 /// ```
@@ -178,7 +178,7 @@ pub fn check_gradients(
     inputs: &[&Tensor],
     options: GradientCheck,
 ) -> Result<GradientReport> {
-    let is_sane = options.step > 0.0 && options.relative >= 0.0 && options.absolute > 0.0 && options.most_elements > 0;
+    let is_sane = options.step > 0.0 && options.rtol >= 0.0 && options.atol > 0.0 && options.max_elements > 0;
     if !is_sane {
         let message = format!("check_gradients expected a step, tolerances and elements above 0, found {options:?}");
         return Err(invalid(message));
@@ -228,13 +228,13 @@ struct Differences<'a, F> {
 impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
     fn report(&self, number: usize, gradients: &[f32], options: GradientCheck) -> Result<InputReport> {
         let elements: Vec<f32> = self.inputs[number].to_vec()?;
-        let checked = elements.len().min(options.most_elements);
+        let checked = elements.len().min(options.max_elements);
         let mut report = InputReport { shape: self.inputs[number].shape().clone(), checked, wrong: 0, worst: None };
         for check in 0..checked {
             let at = check * elements.len() / checked;
             let (difference, noise) = self.at(number, &elements, at)?;
             let gradient = f64::from(gradients[at]);
-            let allowed = options.absolute + options.relative * gradient.abs().max(difference.abs()) + noise;
+            let allowed = options.atol + options.rtol * gradient.abs().max(difference.abs()) + noise;
             let element = Element { number: at, gradient, difference, allowed };
             report.wrong += usize::from(element.share() > 1.0);
             if report.worst.as_ref().is_none_or(|worst| element.share() > worst.share()) {

@@ -55,8 +55,8 @@ pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
 
 /// Runs a collected graph and sets the storage of its tensors.
 fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
-    if device.has_tripwire() {
-        let done = stepwise::with_tripwire(device, &collected)?;
+    if device.has_nan_check() {
+        let done = stepwise::with_nan_check(device, &collected)?;
         for (&output, storage) in collected.outputs.iter().zip(done) {
             collected.tensor(output).0.set_ready(storage);
         }

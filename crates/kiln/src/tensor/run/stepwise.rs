@@ -1,4 +1,4 @@
-//! Op-by-op execution, for the tripwire and for verification.
+//! Op-by-op execution, for the NaN check and for verification.
 
 use super::collect::Collected;
 use super::{CachedPlan, Run};
@@ -54,7 +54,7 @@ pub(super) fn compute_all(
 }
 
 /// Runs a graph op by op; returns an error if an op produces NaN or an infinity from finite elements.
-pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Vec<Storage>> {
+pub(super) fn with_nan_check(device: &Device, collected: &Collected) -> Result<Vec<Storage>> {
     let graph = collected.graph();
     let nodes = &graph.nodes;
     let computed = compute_all(device, collected, &graph, |id, inputs, result| {
@@ -69,7 +69,7 @@ pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Ve
                 let (op, result) = (nodes[id].op.name(), Name(result));
                 let inputs = crate::tensor::check::names(inputs);
                 Err(invalid(format!(
-                    "tripwire expected finite elements, found {value} at element {place} of {result}, which `{op}` made of \
+                    "NaN check expected finite elements, found {value} at element {place} of {result}, which `{op}` made of \
                      finite elements of {inputs}"
                 )))
             }
@@ -91,7 +91,7 @@ fn first_not_finite(tensor: &Tensor) -> Result<Option<(usize, f64)>> {
 }
 
 /// Returns the elements of a computed tensor as `f64` in row-major order. Not [`Tensor::to_vec`], which would run
-/// under the tripwire.
+/// under the NaN check.
 pub(super) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     let dtype = tensor.dtype().computed();
     let ty = TensorType { shape: tensor.shape().clone(), dtype };
