@@ -24,7 +24,7 @@ pub(super) fn evaluate(
         }
         result = run.take(statement.value);
         if let Some(target) = &statement.target {
-            if Dynamic::of_word(&target.text).is_some() {
+            if Dynamic::from_keyword(&target.text).is_some() {
                 let message = format!("expected a name for a variable, found `{}`, which has a meaning", target.text);
                 return Err(Fault::new(target.span, message));
             }
@@ -91,7 +91,7 @@ impl Run<'_> {
     }
 
     fn name(&self, name: &str, span: Span) -> Result<Dynamic, Fault> {
-        if let Some(value) = self.variables.get(name).cloned().or_else(|| Dynamic::of_word(name)) {
+        if let Some(value) = self.variables.get(name).cloned().or_else(|| Dynamic::from_keyword(name)) {
             return Ok(value);
         }
         let near = similar(name, self.variables.keys().map(String::as_str));

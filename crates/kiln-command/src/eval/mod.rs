@@ -124,7 +124,7 @@ fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
     if let Some(name) = repeated(inputs.iter().map(|input| &input.name)) {
         return Err(format!("expected `--in {name}=…` once, found it twice"));
     }
-    let is_free = |name: &str| lex::is_name(name) && Dynamic::of_word(name).is_none();
+    let is_free = |name: &str| lex::is_name(name) && Dynamic::from_keyword(name).is_none();
     match inputs.iter().find(|input| !is_free(&input.name)) {
         Some(Named { name, .. }) if lex::is_name(name) => {
             Err(format!("`--in` expected a name for an array, found `{name}`, which has a meaning in expressions"))

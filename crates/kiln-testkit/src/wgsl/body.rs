@@ -29,7 +29,7 @@ impl Generator {
             50..54 => self.pointer(),
             54..58 => self.atomic(),
             58..62 => self.jump(),
-            62..67 if self.context.loops < 2 => self.walk(depth.saturating_sub(1)),
+            62..67 if self.context.loops < 2 => self.counted_loop(depth.saturating_sub(1)),
             67..71 => self.guarded(depth.saturating_sub(1)),
             71..82 if depth > 0 => self.branch(depth - 1),
             82..88 if depth > 0 => self.switch(depth - 1),

@@ -1,8 +1,8 @@
 //! Values carried across other statements: indices in variables, in bounds or not, and pointers to elements.
 
+use super::bounds::Sequence;
 use super::scope::{Access, Generator, Variable};
 use super::types::{Scalar, Type};
-use super::walks::Sequence;
 use Scalar::U32;
 
 impl Generator {
@@ -62,10 +62,10 @@ impl Generator {
             if !written.is_empty() && self.chance(50) { self.choose(&written) } else { self.choose(&sequences) };
         let place = self.choose(&places);
         if self.chance(50) {
-            return self.block("", &[], |this| this.touch(&sequence, &place, U32));
+            return self.block("", &[], |this| this.access_elements(&sequence, &place, U32));
         }
         let limit = if self.chance(80) { sequence.len } else { sequence.len + 1 };
-        self.block(&format!("if ({place} < {limit}u)"), &[], |this| this.touch(&sequence, &place, U32));
+        self.block(&format!("if ({place} < {limit}u)"), &[], |this| this.access_elements(&sequence, &place, U32));
     }
 
     /// Declares a pointer to an element of an array that stays in scope.

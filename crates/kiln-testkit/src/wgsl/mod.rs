@@ -6,24 +6,24 @@
 //! are out of bounds; Kiln clamps them to the last element.
 
 mod approximate;
+mod barrier_functions;
 mod body;
+mod bounds;
 mod carried;
 mod case;
-mod common;
 mod compare;
 mod exact;
+mod exchanges;
 mod functions;
 mod operations;
-mod phases;
 mod program;
 mod scope;
 #[cfg(test)]
 mod shapes;
 mod shrink;
 mod subgroups;
-mod together;
 mod types;
-mod walks;
+mod uniform_flow;
 
 pub use case::{Binding, Case};
 pub use compare::{Difference, compare};

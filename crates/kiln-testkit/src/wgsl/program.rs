@@ -253,7 +253,7 @@ impl Generator {
 
     /// Generates exchanges between invocations.
     fn exchanges(&mut self) {
-        self.common_variable();
+        self.uniform_variable();
         if self.chance(15) {
             self.context.exits.result = Some(Return::Nothing);
         }
@@ -261,10 +261,10 @@ impl Generator {
             self.hold();
         }
         for _ in 0..1 + self.rng.below(2) {
-            self.phase();
+            self.exchange_step();
             self.statements(1, 1);
             if self.chance(30) {
-                self.leave_together(false);
+                self.uniform_exit(false);
             }
         }
         self.context.exits.result = None;

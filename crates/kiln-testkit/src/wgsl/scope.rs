@@ -1,6 +1,6 @@
 //! The state of the generator: variables in scope, functions so far, and lines.
 
-use super::together::Together;
+use super::barrier_functions::BarrierFunction;
 use super::types::{Projection, Scalar, Type};
 use crate::Rng;
 use std::collections::BTreeSet;
@@ -48,18 +48,18 @@ pub(super) struct Variable {
     /// Whether its value may differ a little between devices. It then affects no control flow and no exact value.
     pub(super) is_approximate: bool,
     /// Whether its value is uniform in a workgroup.
-    pub(super) is_common: bool,
+    pub(super) is_uniform: bool,
 }
 
 impl Variable {
     /// Creates a readable variable.
     pub(super) fn read(name: &str, ty: &Type) -> Self {
-        Self { name: name.to_string(), ty: ty.clone(), access: Access::Read, is_approximate: false, is_common: false }
+        Self { name: name.to_string(), ty: ty.clone(), access: Access::Read, is_approximate: false, is_uniform: false }
     }
 
     /// Creates a readable variable that is uniform in a workgroup.
-    pub(super) fn common(name: &str, ty: &Type) -> Self {
-        Self { is_common: true, ..Self::read(name, ty) }
+    pub(super) fn uniform(name: &str, ty: &Type) -> Self {
+        Self { is_uniform: true, ..Self::read(name, ty) }
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) enum Return {
     /// A value per invocation.
     Own(Type),
     /// A uniform value.
-    Common(Type),
+    Uniform(Type),
 }
 
 /// The jumps that a whole workgroup may take.
@@ -124,7 +124,7 @@ pub(super) struct Generator {
     pub(super) local_structs: Vec<Type>,
     pub(super) functions: Vec<Function>,
     /// Functions with barriers.
-    pub(super) together: Vec<Together>,
+    pub(super) barrier_functions: Vec<BarrierFunction>,
     /// Nesting depth of the functions with barriers that the current function calls.
     pub(super) height: usize,
     /// Variables in scope. The first `module_variables` are those of the module.
@@ -160,7 +160,7 @@ impl Generator {
             structs: Vec::new(),
             local_structs: Vec::new(),
             functions: Vec::new(),
-            together: Vec::new(),
+            barrier_functions: Vec::new(),
             height: 0,
             variables: Vec::new(),
             module_variables: 0,
@@ -208,12 +208,12 @@ impl Generator {
     }
 
     pub(super) fn declare(&mut self, name: &str, ty: Type, access: Access) {
-        self.variables.push(Variable { name: name.to_string(), ty, access, is_approximate: false, is_common: false });
+        self.variables.push(Variable { name: name.to_string(), ty, access, is_approximate: false, is_uniform: false });
     }
 
     /// Declares a variable that is uniform in a workgroup.
-    pub(super) fn declare_common(&mut self, name: &str, ty: &Type) {
-        self.variables.push(Variable::common(name, ty));
+    pub(super) fn declare_uniform(&mut self, name: &str, ty: &Type) {
+        self.variables.push(Variable::uniform(name, ty));
     }
 
     /// Returns a random number type.

@@ -27,7 +27,7 @@ const MAX_INTEGER: f64 = (1u64 << 53) as f64;
 
 impl Dynamic {
     /// Returns the value of a keyword: `inf`, `nan`, `true`, `false`, `none` or a dtype.
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub fn from_keyword(word: &str) -> Option<Self> {
         match word {
             "inf" => Some(Self::Number(f64::INFINITY)),
             "nan" => Some(Self::Number(f64::NAN)),
@@ -40,7 +40,7 @@ impl Dynamic {
 
     /// Parses a default: a keyword, or a number.
     pub(super) fn parse(text: &str) -> Self {
-        Self::of_word(text).or_else(|| text.parse().ok().map(Self::Number)).unwrap_or(Self::None)
+        Self::from_keyword(text).or_else(|| text.parse().ok().map(Self::Number)).unwrap_or(Self::None)
     }
 
     /// Returns the value as an integer if it is a whole number.

@@ -7,10 +7,10 @@ static METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, 
 
 /// Sends the metrics to the recorder of this thread or of the program.
 pub(super) fn publish(metrics: &[Metric]) {
-    with_recorder(|recorder| metrics.iter().for_each(|metric| give(recorder, metric)));
+    with_recorder(|recorder| metrics.iter().for_each(|metric| record(recorder, metric)));
 }
 
-fn give(recorder: &dyn Recorder, metric: &Metric) {
+fn record(recorder: &dyn Recorder, metric: &Metric) {
     let unit = unit(metric.name);
     // The facade's counters are integers, so sums of seconds become gauges.
     let is_whole = metric.kind == MetricKind::Counter && unit != Some(Unit::Seconds);

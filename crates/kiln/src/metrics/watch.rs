@@ -85,7 +85,7 @@ impl Watch {
         for (watched, device) in devices.iter_mut().zip(&held) {
             match (&watched.state, device) {
                 (State::Closed(last), _) => join(&mut all, last.clone()),
-                (State::Open { .. }, Some(device)) => join(&mut all, watched.tell(device.runtime(), 1.0)),
+                (State::Open { .. }, Some(device)) => join(&mut all, watched.metrics(device.runtime(), 1.0)),
                 (State::Open { .. }, None) => {}
             }
         }
@@ -146,15 +146,15 @@ impl WatchedDevice {
     }
 
     /// Collects the metrics of the device, which is open or closing.
-    fn tell(&mut self, device: &kiln_device::Device, open: f64) -> Vec<Metric> {
+    fn metrics(&mut self, device: &kiln_device::Device, open: f64) -> Vec<Metric> {
         let help = "1 while the device is open, 0 where its last numbers are told.";
-        let mut told = vec![Metric::gauge("kiln_device_open", help).sample(&[], open)];
-        join(&mut told, device_metrics(device));
-        join(&mut told, device.buffer_pool_stats().metrics());
-        join(&mut told, cache_metrics(device));
-        join(&mut told, self.kernels.metrics(&device.kernel_statistics()));
-        label(&mut told, "device", &self.label);
-        told
+        let mut metrics = vec![Metric::gauge("kiln_device_open", help).sample(&[], open)];
+        join(&mut metrics, device_metrics(device));
+        join(&mut metrics, device.buffer_pool_stats().metrics());
+        join(&mut metrics, cache_metrics(device));
+        join(&mut metrics, self.kernels.metrics(&device.kernel_statistics()));
+        label(&mut metrics, "device", &self.label);
+        metrics
     }
 }
 
@@ -182,8 +182,8 @@ impl FinalMetrics {
             let Some(watch) = watch.upgrade() else { continue };
             let mut devices = watch.devices.lock();
             let Some(watched) = devices.get_mut(number) else { continue };
-            let told = watched.tell(device, 0.0);
-            watched.state = State::Closed(told);
+            let metrics = watched.metrics(device, 0.0);
+            watched.state = State::Closed(metrics);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::init::TensorOptions;
 use super::{Mode, Module, Parameter, Visitor};
-use crate::tensor::is_again;
+use crate::tensor::is_recomputing;
 use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
 
 /// [`Tensor::layer_norm`] with a trainable weight and bias.
@@ -161,7 +161,7 @@ impl BatchNorm {
         let mean = input.mean_keepdim(&axes)?;
         let variance = input.sub(&mean)?.square()?.mean_keepdim(&axes)?;
         let (mean, variance) = (mean.reshape(own)?, variance.reshape(own)?);
-        if is_again() {
+        if is_recomputing() {
             return Ok((mean, variance));
         }
         no_grad(|| -> Result<()> {

@@ -114,7 +114,7 @@ impl Tensor {
                     );
                     return Err(mismatch(message));
                 }
-                Self::kernel(Arc::new(op), &[&q, &k, &v, &mask.spread(&scores)?])?
+                Self::kernel(Arc::new(op), &[&q, &k, &v, &mask.broadcast_unchecked(&scores)?])?
             }
         };
         let shape: Shape = queries.shape()[..rank - 1].iter().copied().chain([v.shape()[3]]).collect();

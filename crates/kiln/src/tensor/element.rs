@@ -82,7 +82,7 @@ impl Tensor {
         let shape = check::broadcast(name, inputs)?;
         let mut spread: SmallVec<[Self; 3]> = SmallVec::new();
         for input in inputs {
-            spread.push(input.spread(&shape)?);
+            spread.push(input.broadcast_unchecked(&shape)?);
         }
         let spread: SmallVec<[&Self; 3]> = spread.iter().collect();
         plan(&spread, shape)

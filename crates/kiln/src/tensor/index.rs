@@ -125,7 +125,7 @@ impl Tensor {
 
     /// Selects with index tensors on these axes, which are ascending. The index tensors are broadcast together, and
     /// the axes are flattened into one, so that a single lookup suffices.
-    pub(super) fn index_together(&self, indices: &[(usize, Self)]) -> Result<Self> {
+    pub(super) fn index_joint(&self, indices: &[(usize, Self)]) -> Result<Self> {
         let tensors: SmallVec<[&Self; 2]> = indices.iter().map(|(_, index)| index).collect();
         check::same_device("i", &[&[self][..], &tensors].concat())?;
         let shape = check::broadcast("i", &tensors)?;

@@ -87,7 +87,7 @@ impl Tensor {
         let batch = Shape::new(a_batch).broadcast(&Shape::new(b_batch));
         let batch = batch.ok_or_else(|| wrong("batches that broadcast to one"))?;
         let with = |rows, columns| batch.iter().copied().chain([rows, columns]).collect::<Shape>().checked();
-        let (a, b) = (a.spread(&with(m, k)?)?, b.spread(&with(k, n)?)?);
+        let (a, b) = (a.broadcast_unchecked(&with(m, k)?)?, b.broadcast_unchecked(&with(k, n)?)?);
         let product = Self::kernel(Arc::new(Matmul), &[&a, &b])?;
         let mut shape: Vec<usize> = batch.to_vec();
         shape.extend((self.rank() > 1).then_some(m).into_iter().chain((other.rank() > 1).then_some(n)));

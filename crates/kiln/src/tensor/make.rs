@@ -398,8 +398,8 @@ impl Tensor {
     /// Creates a tensor with every element set to one value.
     pub(super) fn splat(op: &str, shape: Shape, value: f64, dtype: DType, device: &Device) -> Result<Self> {
         match dtype {
-            DType::F64 => Self::from_slice(&[value], (), device)?.spread(&shape),
-            DType::I64 => Self::from_slice(&[integer(op, value)?], (), device)?.spread(&shape),
+            DType::F64 => Self::from_slice(&[value], (), device)?.broadcast_unchecked(&shape),
+            DType::I64 => Self::from_slice(&[integer(op, value)?], (), device)?.broadcast_unchecked(&shape),
             _ => Ok(Self::source(Op::Scalar, bits(op, value, dtype)?, TensorType { shape, dtype }, device)),
         }
     }

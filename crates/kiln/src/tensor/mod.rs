@@ -38,7 +38,7 @@ mod view;
 mod wgsl_op;
 
 pub use attention::AttentionOptions;
-pub(crate) use autograd::is_again;
+pub(crate) use autograd::is_recomputing;
 pub use autograd::{
     BackwardOptions, GradientCheck, GradientReport, check_gradients, checkpoint, grad, no_grad, value_and_grad,
 };

@@ -23,7 +23,7 @@ impl Tensor {
     /// Returns `InvalidArgument` if the axis does not exist, and `Unsupported` for integer dtypes.
     /// [`eval`](Self::eval) returns `Unsupported` if rows exceed the limit of a GPU's kernel.
     pub fn softmax(&self, axis: impl Into<Axis>) -> Result<Self> {
-        self.over_last("softmax", axis, |last| Self::kernel(Arc::new(Softmax { log: false }), &[last]))
+        self.along_last_axis("softmax", axis, |last| Self::kernel(Arc::new(Softmax { log: false }), &[last]))
     }
 
     /// Computes the logarithm of [`softmax`](Self::softmax) along an axis, in a numerically stable way.
@@ -40,7 +40,7 @@ impl Tensor {
     /// # Errors
     /// Same as [`softmax`](Self::softmax).
     pub fn log_softmax(&self, axis: impl Into<Axis>) -> Result<Self> {
-        self.over_last("log_softmax", axis, |last| Self::kernel(Arc::new(Softmax { log: true }), &[last]))
+        self.along_last_axis("log_softmax", axis, |last| Self::kernel(Arc::new(Softmax { log: true }), &[last]))
     }
 
     /// Normalizes the last axis to mean 0 and variance 1, then multiplies by `weight` and adds `bias`, if given.
@@ -169,7 +169,12 @@ impl Tensor {
     }
 
     /// Moves the axis to the end, applies `op`, and moves it back.
-    fn over_last(&self, name: &str, axis: impl Into<Axis>, op: impl FnOnce(&Self) -> Result<Self>) -> Result<Self> {
+    fn along_last_axis(
+        &self,
+        name: &str,
+        axis: impl Into<Axis>,
+        op: impl FnOnce(&Self) -> Result<Self>,
+    ) -> Result<Self> {
         check::float(name, self)?;
         let axis = check::axis(name, axis, self)?;
         if axis + 1 == self.rank() {

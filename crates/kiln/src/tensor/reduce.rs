@@ -84,7 +84,7 @@ reductions! {
 
 impl Tensor {
     /// Returns the square root, with a gradient of 0 at 0.
-    fn root(&self) -> Result<Self> {
+    fn safe_sqrt(&self) -> Result<Self> {
         let is_zero = self.eq(0.0)?;
         is_zero.where_(0.0, &is_zero.where_(1.0, self)?.sqrt()?)
     }
@@ -180,8 +180,8 @@ statistics! {
         let deviation = x.sub(&x.mean_keepdim(&axes)?)?;
         deviation.square()?.sum_keepdim(axes)?.div_scalar((count as f64 - 1.0).max(0.0))
     };
-    std std_keepdim "square root of the unbiased variance" ["standard_deviation"] "1.0" |x, axes| x.var_keepdim(axes)?.root();
-    norm norm_keepdim "L2 norm" ["l2_norm"] "14.0f32.sqrt()" |x, axes| x.square()?.sum_keepdim(axes)?.root();
+    std std_keepdim "square root of the unbiased variance" ["standard_deviation"] "1.0" |x, axes| x.var_keepdim(axes)?.safe_sqrt();
+    norm norm_keepdim "L2 norm" ["l2_norm"] "14.0f32.sqrt()" |x, axes| x.square()?.sum_keepdim(axes)?.safe_sqrt();
     logsumexp logsumexp_keepdim "logarithm of the sum of exponentials, without overflow," ["log_sum_exp"] "3.407606" |x, axes| {
         let largest = x.max_keepdim(&axes)?;
         // An infinite maximum would make `x - largest` NaN.

@@ -5,9 +5,9 @@ use crate::{DType, Result};
 use std::fmt;
 
 /// Maximum number of elements shown at either end of each axis.
-const EDGE: usize = 3;
+const EDGE_ITEMS: usize = 3;
 /// Tensors of at most this many elements are shown in full.
-const WHOLE: usize = 64;
+const MAX_FULL_ELEMENTS: usize = 64;
 
 impl fmt::Debug for Tensor {
     /// Formats shape, dtype, device and status, and an excerpt of the elements if they are computed. Runs no pending
@@ -45,13 +45,14 @@ impl Tensor {
             return Ok("[]".to_string());
         }
         let mut shown = self.clone();
-        let is_cut = self.elem_count() > WHOLE;
+        let is_cut = self.elem_count() > MAX_FULL_ELEMENTS;
         self.eval()?;
         // Read only the elements that are shown: both ends of each axis.
         for axis in 0..self.rank() {
             let length = self.shape()[axis];
-            if is_cut && length > 2 * EDGE {
-                shown = Self::cat(&[&shown.slice(axis, ..EDGE)?, &shown.slice(axis, length - EDGE..)?], axis)?;
+            if is_cut && length > 2 * EDGE_ITEMS {
+                shown =
+                    Self::cat(&[&shown.slice(axis, ..EDGE_ITEMS)?, &shown.slice(axis, length - EDGE_ITEMS..)?], axis)?;
             }
         }
         let texts: Vec<String> = match self.dtype() {
@@ -103,7 +104,7 @@ fn write_axis<'a>(
             text.push(',');
             text.push_str(&between);
         }
-        if cut[0] && index == EDGE {
+        if cut[0] && index == EDGE_ITEMS {
             text.push_str("...,");
             text.push_str(&between);
         }

@@ -233,7 +233,7 @@ impl Tensor {
             };
             (axis, own) = (axis + kept, own + taken);
         }
-        if indices.is_empty() { Ok(result) } else { result.index_together(&indices).within("i") }
+        if indices.is_empty() { Ok(result) } else { result.index_joint(&indices).within("i") }
     }
 
     /// Resolves an index on an axis.

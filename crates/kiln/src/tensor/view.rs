@@ -166,11 +166,11 @@ impl Tensor {
             let name = Name(self);
             return Err(mismatch(format!("broadcast_to expected a shape that {name} spreads to, found {shape}")));
         }
-        self.spread(&shape)
+        self.broadcast_unchecked(&shape)
     }
 
     /// Returns the tensor broadcast to a compatible shape.
-    pub(super) fn spread(&self, shape: &Shape) -> Result<Self> {
+    pub(super) fn broadcast_unchecked(&self, shape: &Shape) -> Result<Self> {
         if shape == self.shape() { Ok(self.clone()) } else { self.viewed(View::Broadcast, shape.clone()) }
     }
 

@@ -341,12 +341,12 @@ static WRONG: ElementOp = ElementOp::float::<Same, 1>("wrong", "A square.", [(-3
 fn a_wrong_gradient_is_found() {
     let x = tensor(&[1.0, 0.5, -1.5], devices::cpu());
     let report = check_gradients(|p| Tensor::apply(&WRONG, &[&p[0]]), &[&x], GradientCheck::new()).unwrap();
-    assert_eq!((report.passed(), report.wrong(), report.checked()), (false, 2, 3), "{report}");
+    assert_eq!((report.passed(), report.failed(), report.checked()), (false, 2, 3), "{report}");
     let text = report.to_string();
     assert!(text.contains("input 0 (3,): 2 of 3 elements wrong; furthest at [2]"), "{text}");
     // One that is left out: the gradient of a constant.
     let report = check_gradients(|p| p[0].mul(&p[0].detach()), &[&x], GradientCheck::new()).unwrap();
-    assert_eq!(report.wrong(), 3, "{report}");
+    assert_eq!(report.failed(), 3, "{report}");
     // A NaN is wrong too.
     let zero = tensor(&[0.0], devices::cpu());
     let report =

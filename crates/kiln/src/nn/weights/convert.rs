@@ -39,7 +39,7 @@ pub(super) fn read(
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
-    with_element!(dtype, T => made::<T>(name, entry, source, device))
+    with_element!(dtype, T => read_converted::<T>(name, entry, source, device))
 }
 
 /// Returns the Kiln dtype with the same elements.
@@ -59,7 +59,7 @@ fn same(stored: Dtype) -> Option<DType> {
     }
 }
 
-fn made<T: Target>(name: &str, entry: &Entry, source: &Source, device: &Device) -> Result<Tensor> {
+fn read_converted<T: Target>(name: &str, entry: &Entry, source: &Source, device: &Device) -> Result<Tensor> {
     let elements = if same(entry.dtype) == Some(T::DTYPE) {
         let mut stored = reserved::<T::Stored>(entry)?;
         stored.resize(entry.shape.iter().product(), T::Stored::zeroed());
@@ -73,23 +73,23 @@ fn made<T: Target>(name: &str, entry: &Entry, source: &Source, device: &Device) 
 
 fn converted<T: Target>(name: &str, entry: &Entry, source: &Source) -> Result<Vec<T>> {
     use Number::{Float, Integer};
-    let work = Work { name, entry, source };
+    let conversion = Conversion { name, entry, source };
     match entry.dtype {
-        Dtype::F64 => work.convert(Float),
-        Dtype::F32 => work.convert(|x: f32| Float(x.into())),
-        Dtype::F16 => work.convert(|x: f16| Float(x.into())),
-        Dtype::BF16 => work.convert(|x: bf16| Float(x.into())),
-        Dtype::F8_E5M2 => work.convert(|x: u8| Float(f16::from_bits(u16::from(x) << 8).into())),
-        Dtype::F8_E4M3 => work.convert(|x: u8| Float(e4m3(x))),
-        Dtype::I64 => work.convert(|x: i64| Integer(x.into())),
-        Dtype::U64 => work.convert(|x: u64| Integer(x.into())),
-        Dtype::I32 => work.convert(|x: i32| Integer(x.into())),
-        Dtype::U32 => work.convert(|x: u32| Integer(x.into())),
-        Dtype::I16 => work.convert(|x: i16| Integer(x.into())),
-        Dtype::U16 => work.convert(|x: u16| Integer(x.into())),
-        Dtype::I8 => work.convert(|x: i8| Integer(x.into())),
-        Dtype::U8 => work.convert(|x: u8| Integer(x.into())),
-        Dtype::BOOL => work.convert(|x: u8| Integer((x != 0).into())),
+        Dtype::F64 => conversion.convert(Float),
+        Dtype::F32 => conversion.convert(|x: f32| Float(x.into())),
+        Dtype::F16 => conversion.convert(|x: f16| Float(x.into())),
+        Dtype::BF16 => conversion.convert(|x: bf16| Float(x.into())),
+        Dtype::F8_E5M2 => conversion.convert(|x: u8| Float(f16::from_bits(u16::from(x) << 8).into())),
+        Dtype::F8_E4M3 => conversion.convert(|x: u8| Float(e4m3(x))),
+        Dtype::I64 => conversion.convert(|x: i64| Integer(x.into())),
+        Dtype::U64 => conversion.convert(|x: u64| Integer(x.into())),
+        Dtype::I32 => conversion.convert(|x: i32| Integer(x.into())),
+        Dtype::U32 => conversion.convert(|x: u32| Integer(x.into())),
+        Dtype::I16 => conversion.convert(|x: i16| Integer(x.into())),
+        Dtype::U16 => conversion.convert(|x: u16| Integer(x.into())),
+        Dtype::I8 => conversion.convert(|x: i8| Integer(x.into())),
+        Dtype::U8 => conversion.convert(|x: u8| Integer(x.into())),
+        Dtype::BOOL => conversion.convert(|x: u8| Integer((x != 0).into())),
         _ => {
             let (found, path) = (entry.describe(), &source.name);
             let message = format!("{path}: {name} expected numbers of 8 bits or more, found {found}");
@@ -98,13 +98,13 @@ fn converted<T: Target>(name: &str, entry: &Entry, source: &Source) -> Result<Ve
     }
 }
 
-struct Work<'a> {
+struct Conversion<'a> {
     name: &'a str,
     entry: &'a Entry,
     source: &'a Source,
 }
 
-impl Work<'_> {
+impl Conversion<'_> {
     fn convert<R: Pod, T: Target>(&self, number: impl Fn(R) -> Number) -> Result<Vec<T>> {
         let mut elements = reserved::<T>(self.entry)?;
         let mut chunk = [0u8; CHUNK_BYTES];
@@ -123,15 +123,15 @@ impl Work<'_> {
                 fits &= is_same;
                 element
             }));
-            if let Some((place, misfit)) = numbers().enumerate().find(|(_, number)| !fits && !T::of(*number).1) {
-                return Err(self.misfit(misfit, before + place, T::DTYPE));
+            if let Some((place, number)) = numbers().enumerate().find(|(_, number)| !fits && !T::of(*number).1) {
+                return Err(self.out_of_range(number, before + place, T::DTYPE));
             }
             at += length as u64;
         }
         Ok(elements)
     }
 
-    fn misfit(&self, number: Number, at: usize, dtype: DType) -> Error {
+    fn out_of_range(&self, number: Number, at: usize, dtype: DType) -> Error {
         let (path, name, found) = (&self.source.name, self.name, self.entry.describe());
         let value = match number {
             Number::Float(value) => value.to_string(),

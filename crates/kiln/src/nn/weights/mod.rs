@@ -2,8 +2,8 @@
 
 mod convert;
 mod index;
-mod near;
 mod save;
+mod similar;
 mod source;
 
 pub use save::{save, save_tensors};
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Maximum number of missing tensors that get a list of similar names: each list is a search over all names.
-const MAX_NEAR_LISTS: usize = 20;
+const MAX_SIMILAR_LISTS: usize = 20;
 
 type Rename = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
@@ -262,7 +262,8 @@ impl Weights {
             match self.files.entries.get(&name) {
                 None => {
                     lists += 1;
-                    let near = if lists > MAX_NEAR_LISTS { String::new() } else { self.near(&name, Some(own.shape())) };
+                    let near =
+                        if lists > MAX_SIMILAR_LISTS { String::new() } else { self.near(&name, Some(own.shape())) };
                     faults.push(format!("{name} is missing, expected {} {}{near}", own.dtype(), own.shape()));
                 }
                 Some(entry) if entry.shape[..] != own.shape()[..] => {
@@ -305,7 +306,7 @@ impl Weights {
     /// Returns similar names, as the end of an error message.
     fn near(&self, name: &str, shape: Option<&Shape>) -> String {
         let all = self.files.entries.iter().map(|(name, entry)| (name.as_str(), &entry.shape[..]));
-        let near = near::near(name, shape.map(|shape| &shape[..]), all);
+        let near = similar::similar_names(name, shape.map(|shape| &shape[..]), all);
         if near.is_empty() { near } else { format!(" (near names: {near})") }
     }
 

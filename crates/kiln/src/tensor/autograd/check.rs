@@ -82,7 +82,7 @@ pub struct GradientReport {
 struct InputReport {
     shape: Shape,
     checked: usize,
-    wrong: usize,
+    failed: usize,
     /// The element with the largest error relative to its tolerance.
     worst: Option<Element>,
 }
@@ -98,7 +98,7 @@ struct Element {
 
 impl Element {
     /// Returns the error as a fraction of the tolerance. NaN counts as infinite.
-    fn share(&self) -> f64 {
+    fn error_ratio(&self) -> f64 {
         let off = (self.gradient - self.difference).abs() / self.allowed;
         if off.is_nan() { f64::INFINITY } else { off }
     }
@@ -107,12 +107,12 @@ impl Element {
 impl GradientReport {
     /// Returns whether all checked gradients are within tolerance.
     pub fn passed(&self) -> bool {
-        self.wrong() == 0
+        self.failed() == 0
     }
 
     /// Returns the number of elements out of tolerance.
-    pub fn wrong(&self) -> usize {
-        self.inputs.iter().map(|input| input.wrong).sum()
+    pub fn failed(&self) -> usize {
+        self.inputs.iter().map(|input| input.failed).sum()
     }
 
     /// Returns the number of checked elements.
@@ -123,18 +123,18 @@ impl GradientReport {
 
 impl fmt::Display for GradientReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, InputReport { shape, checked, wrong, worst }) in self.inputs.iter().enumerate() {
-            let verdict = match (checked, wrong) {
+        for (number, InputReport { shape, checked, failed, worst }) in self.inputs.iter().enumerate() {
+            let verdict = match (checked, failed) {
                 (0, _) => "no elements".to_string(),
                 (_, 0) => format!("all {checked} elements right"),
-                _ => format!("{wrong} of {checked} elements wrong"),
+                _ => format!("{failed} of {checked} elements failed"),
             };
             write!(f, "input {number} {shape}: {verdict}")?;
             if let Some(worst) = worst {
                 let Element { number, gradient, difference, allowed } = worst;
                 let off = (gradient - difference).abs();
-                let place = place(shape, *number);
-                write!(f, "; furthest at {place:?}: gradient {gradient:.6}, by differences {difference:.6}, ")?;
+                let index = multi_index(shape, *number);
+                write!(f, "; furthest at {index:?}: gradient {gradient:.6}, by differences {difference:.6}, ")?;
                 write!(f, "off by {off:.2e} where {allowed:.2e} is allowed")?;
             }
             writeln!(f)?;
@@ -144,10 +144,10 @@ impl fmt::Display for GradientReport {
 }
 
 /// Converts a row-major element number to indices.
-fn place(shape: &Shape, mut number: usize) -> Vec<usize> {
-    let mut place: Vec<usize> = shape.iter().rev().map(|&length| (number % length, number /= length).0).collect();
-    place.reverse();
-    place
+fn multi_index(shape: &Shape, mut number: usize) -> Vec<usize> {
+    let mut index: Vec<usize> = shape.iter().rev().map(|&length| (number % length, number /= length).0).collect();
+    index.reverse();
+    index
 }
 
 /// Compares the gradients of a function with finite differences: perturbs each element of each input in both
@@ -229,15 +229,15 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
     fn report(&self, number: usize, gradients: &[f32], options: GradientCheck) -> Result<InputReport> {
         let elements: Vec<f32> = self.inputs[number].to_vec()?;
         let checked = elements.len().min(options.max_elements);
-        let mut report = InputReport { shape: self.inputs[number].shape().clone(), checked, wrong: 0, worst: None };
+        let mut report = InputReport { shape: self.inputs[number].shape().clone(), checked, failed: 0, worst: None };
         for check in 0..checked {
             let at = check * elements.len() / checked;
             let (difference, noise) = self.at(number, &elements, at)?;
             let gradient = f64::from(gradients[at]);
             let allowed = options.atol + options.rtol * gradient.abs().max(difference.abs()) + noise;
             let element = Element { number: at, gradient, difference, allowed };
-            report.wrong += usize::from(element.share() > 1.0);
-            if report.worst.as_ref().is_none_or(|worst| element.share() > worst.share()) {
+            report.failed += usize::from(element.error_ratio() > 1.0);
+            if report.worst.as_ref().is_none_or(|worst| element.error_ratio() > worst.error_ratio()) {
                 report.worst = Some(element);
             }
         }
@@ -251,7 +251,7 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
         let mut sums = [0.0; 2];
         let mut noise = 0.0;
         for (sum, steps) in sums.iter_mut().zip([1.0, 2.0]) {
-            let [forth, back] = [steps * step, -steps * step].map(|by| self.moved(number, elements, at, by));
+            let [forth, back] = [steps * step, -steps * step].map(|by| self.perturbed(number, elements, at, by));
             for ((&weight, forth), back) in self.weights.iter().zip(forth?).zip(back?) {
                 let (weight, forth, back) = (f64::from(weight), f64::from(forth), f64::from(back));
                 if forth != back {
@@ -266,12 +266,12 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
     }
 
     /// Returns the result with one element perturbed.
-    fn moved(&self, number: usize, elements: &[f32], at: usize, by: f64) -> Result<Vec<f32>> {
+    fn perturbed(&self, number: usize, elements: &[f32], at: usize, by: f64) -> Result<Vec<f32>> {
         let mut elements = elements.to_vec();
         elements[at] = (f64::from(elements[at]) + by) as f32;
-        let moved = Tensor::from_slice(&elements, self.inputs[number].shape(), self.inputs[number].device())?;
+        let perturbed = Tensor::from_slice(&elements, self.inputs[number].shape(), self.inputs[number].device())?;
         let mut inputs: Vec<Tensor> = self.inputs.iter().map(|input| input.detach()).collect();
-        inputs[number] = moved;
+        inputs[number] = perturbed;
         (self.function)(&inputs)?.to_vec()
     }
 }

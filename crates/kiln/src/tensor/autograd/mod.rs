@@ -21,7 +21,7 @@ pub use check::{GradientCheck, GradientReport, check_gradients};
 pub use checkpoint::checkpoint;
 pub use function::{grad, value_and_grad};
 pub use mode::no_grad;
-pub(crate) use mode::{is_again, is_tracking};
+pub(crate) use mode::{is_recomputing, is_tracking};
 pub(super) use record::{GradientRule, Record};
 
 use super::Tensor;

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::thread::LocalKey;
 
 thread_local! {
-    static IS_ON: Cell<bool> = const { Cell::new(true) };
-    static IS_AGAIN: Cell<bool> = const { Cell::new(false) };
+    static IS_TRACKING: Cell<bool> = const { Cell::new(true) };
+    static IS_RECOMPUTING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Calls a function without tracking its results, on this thread.
@@ -25,24 +25,24 @@ pub fn no_grad<T>(function: impl FnOnce() -> T) -> T {
 
 /// Calls a function with tracking on or off.
 pub(super) fn tracking<T>(is_on: bool, function: impl FnOnce() -> T) -> T {
-    let _scope = Scope { flag: &IS_ON, before: IS_ON.replace(is_on) };
+    let _scope = Scope { flag: &IS_TRACKING, before: IS_TRACKING.replace(is_on) };
     function()
 }
 
-/// Calls a checkpointed function for the second time, to compute its gradients. Its side effects, such as running
+/// Calls a checkpointed function again, to compute its gradients. Its side effects, such as running
 /// statistics, must not be repeated.
-pub(super) fn again<T>(function: impl FnOnce() -> T) -> T {
-    let _scope = Scope { flag: &IS_AGAIN, before: IS_AGAIN.replace(true) };
+pub(super) fn recompute<T>(function: impl FnOnce() -> T) -> T {
+    let _scope = Scope { flag: &IS_RECOMPUTING, before: IS_RECOMPUTING.replace(true) };
     tracking(true, function)
 }
 
 /// Returns whether a checkpointed function is running for the second time.
-pub(crate) fn is_again() -> bool {
-    IS_AGAIN.get()
+pub(crate) fn is_recomputing() -> bool {
+    IS_RECOMPUTING.get()
 }
 
 pub(crate) fn is_tracking() -> bool {
-    IS_ON.get()
+    IS_TRACKING.get()
 }
 
 /// Restores the previous mode on drop, also on panic.

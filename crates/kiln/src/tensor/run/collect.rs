@@ -97,7 +97,7 @@ impl Collected {
             self.outputs.push(number);
         }
         self.wanted = self.outputs.len();
-        self.note_held();
+        self.mark_held();
         if self.wanted < wanted.len() {
             // Store shared nodes, so that the remaining tensors do not recompute them.
             self.outputs.append(&mut self.held);
@@ -183,7 +183,7 @@ impl Collected {
     /// them; nodes already computed once without being stored are stored this time. Results of kernels and reductions
     /// that gradients need are always stored. Other threads may change handle counts meanwhile, which costs at most
     /// an extra store or a later recomputation.
-    fn note_held(&mut self) {
+    fn mark_held(&mut self) {
         // Outputs are stored regardless of handles.
         self.outputs.iter().for_each(|&output| self.nodes[output].handles = usize::MAX);
         for (id, Visited { tensor, planned, handles }) in self.nodes.iter().enumerate() {

@@ -105,17 +105,17 @@ impl<'a> Run<'a> {
         Ok(Self { plan, inputs, own, submission })
     }
 
-    /// Calls `tell` with the storage of each result.
-    fn deliver(self, mut tell: impl FnMut(Receiver, Storage)) {
+    /// Calls `receive` with the storage of each result.
+    fn deliver(self, mut receive: impl FnMut(Receiver, Storage)) {
         let Self { plan, inputs, own, submission } = self;
         let storage = |buffer, layout: &Arc<Layout>| Storage { buffer, layout: Arc::clone(layout), submission };
         for (input, delivery) in plan.passed() {
-            tell(delivery.to, storage(inputs[*input].clone(), &delivery.layout));
+            receive(delivery.to, storage(inputs[*input].clone(), &delivery.layout));
         }
         for (buffer, deliveries) in own.into_iter().zip(plan.deliveries()) {
             let Some((last, others)) = deliveries.split_last() else { continue };
-            others.iter().for_each(|delivery| tell(delivery.to, storage(buffer.clone(), &delivery.layout)));
-            tell(last.to, storage(buffer, &last.layout));
+            others.iter().for_each(|delivery| receive(delivery.to, storage(buffer.clone(), &delivery.layout)));
+            receive(last.to, storage(buffer, &last.layout));
         }
     }
 
@@ -150,9 +150,9 @@ pub(super) fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
 
 /// Allocates a multiple of 16 bytes: GPU kernels write four elements at once, including the last ones.
 fn allocate(device: &Device, bytes: u64) -> Result<Buffer> {
-    device.buffer(room(bytes))
+    device.buffer(allocation_bytes(bytes))
 }
 
-fn room(bytes: u64) -> u64 {
+fn allocation_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(16).max(16)
 }

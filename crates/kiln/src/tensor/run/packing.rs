@@ -3,7 +3,7 @@
 //! A pool allocation, its lock and its release cost more than an op on a few elements. A block is freed with its last
 //! result, so one small tensor kept from a run holds at most [`MAX_SHARED_BYTES`].
 
-use super::{check_size, room};
+use super::{allocation_bytes, check_size};
 use crate::{Device, Result};
 use kiln_device::Buffer;
 use kiln_ir::graph::TensorType;
@@ -36,7 +36,7 @@ impl Packing {
         // The shared block that is being filled.
         let mut shared: Option<usize> = None;
         for ty in results {
-            let bytes = room(ty.bytes());
+            let bytes = allocation_bytes(ty.bytes());
             let is_small = may_share && bytes <= MAX_SMALL_BYTES;
             let start_in = |block: usize| blocks[block].bytes.next_multiple_of(ALIGNMENT);
             let has_room = |&block: &usize| start_in(block) + bytes <= MAX_SHARED_BYTES;

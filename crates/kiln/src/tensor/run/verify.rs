@@ -103,7 +103,7 @@ impl Tensor {
             let storage = run_plan(plan)?;
             let fused = Self::ready(node.ty.clone(), device, storage.clone());
             // If the sums differ slightly, rounding to the dtype can go either way.
-            let bound = Bound { relative: 4.0 * half_step(node.ty.dtype), absolute: 4.0 * adding_up };
+            let bound = Bound { relative: 4.0 * unit_roundoff(node.ty.dtype), absolute: 4.0 * adding_up };
             report.compare(node, &fused, &values(&fused)?, &values(&single)?, &bound, "fused", "op by op")?;
             self.0.set_ready(storage);
         }
@@ -162,7 +162,7 @@ impl Bound {
     /// Returns twice the error bound of the op, because each side may deviate by it.
     fn of(node: &OpNode, inputs: &[&Tensor]) -> Result<Self> {
         let dtype = node.ty.dtype;
-        let stored = half_step(dtype);
+        let stored = unit_roundoff(dtype);
         let largest = |tensor: &Tensor| -> Result<f64> {
             Ok(values(tensor)?
                 .iter()
@@ -198,7 +198,7 @@ impl Bound {
 }
 
 /// Returns half an ULP of a dtype as a relative error: the rounding error of a store.
-fn half_step(dtype: DType) -> f64 {
+fn unit_roundoff(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
         DType::BF16 => 2f64.powi(-8),

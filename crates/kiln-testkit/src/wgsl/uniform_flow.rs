@@ -8,26 +8,26 @@ use Scalar::{Bool, I32, U32};
 
 impl Generator {
     /// Returns a random type of uniform values.
-    pub(super) fn common_type(&mut self) -> Type {
+    pub(super) fn uniform_type(&mut self) -> Type {
         let (number, truth) = (Type::Scalar(U32), Type::Scalar(Bool));
         self.choose(&[number.clone(), number, Type::Scalar(I32), truth.clone(), truth, Type::Vector(U32, 2)])
     }
 
     /// Declares a uniform variable. Only [`Self::advance`] writes to it.
-    pub(super) fn common_variable(&mut self) {
-        let (name, value) = (self.name("same"), self.common(1));
+    pub(super) fn uniform_variable(&mut self) {
+        let (name, value) = (self.name("same"), self.uniform(1));
         self.line(format!("var {name} = {value};"));
-        self.declare_common(&name, &Type::Scalar(U32));
+        self.declare_uniform(&name, &Type::Scalar(U32));
     }
 
     /// Writes to a uniform variable.
     pub(super) fn advance(&mut self) {
-        let is_written = |variable: &&Variable| variable.is_common && variable.name.starts_with("same");
+        let is_written = |variable: &&Variable| variable.is_uniform && variable.name.starts_with("same");
         let names: Vec<String> = self.variables.iter().filter(is_written).map(|known| known.name.clone()).collect();
         if names.is_empty() {
             return;
         }
-        let (name, value) = (self.choose(&names), self.common(1));
+        let (name, value) = (self.choose(&names), self.uniform(1));
         let value = match self.rng.below(4) {
             0 => format!("({value} % {}u)", 2 + self.rng.below(8)),
             1 => format!("({value} & {}u)", self.choose(&[3, 7, 15])),
@@ -37,16 +37,16 @@ impl Generator {
     }
 
     /// Returns a uniform number. Requires uniform control flow, because it may call a function with barriers.
-    pub(super) fn common(&mut self, depth: usize) -> String {
+    pub(super) fn uniform(&mut self, depth: usize) -> String {
         if depth == 0 || self.chance(30) {
-            return self.common_leaf();
+            return self.uniform_leaf();
         }
         if self.chance(30)
-            && let Some(call) = self.common_call(&Type::Scalar(U32))
+            && let Some(call) = self.uniform_call(&Type::Scalar(U32))
         {
             return call;
         }
-        let (one, other) = (self.common(depth - 1), self.common_leaf());
+        let (one, other) = (self.uniform(depth - 1), self.uniform_leaf());
         match self.rng.below(8) {
             0 => format!("in_u[{one}]"),
             1 => format!("in_u[{one} % {INPUT_LEN}u]"),
@@ -58,8 +58,8 @@ impl Generator {
         }
     }
 
-    fn common_leaf(&mut self) -> String {
-        let known: Vec<Variable> = self.variables.iter().filter(|variable| variable.is_common).cloned().collect();
+    fn uniform_leaf(&mut self) -> String {
+        let known: Vec<Variable> = self.variables.iter().filter(|variable| variable.is_uniform).cloned().collect();
         if known.is_empty() || self.chance(30) {
             let sources = ["params.m1", "u32(params.m0)", "in_u[group.x]", "u32(in_i[group.y + 5u])", "group.x"];
             return self.choose(&sources).to_string();
@@ -79,35 +79,35 @@ impl Generator {
         }
     }
 
-    /// Returns a uniform value of a [common type](Self::common_type).
-    pub(super) fn common_of(&mut self, ty: &Type, depth: usize) -> String {
+    /// Returns a uniform value of a [uniform type](Self::uniform_type).
+    pub(super) fn uniform_of(&mut self, ty: &Type, depth: usize) -> String {
         match ty {
-            Type::Scalar(Bool) => self.common_condition(),
-            Type::Scalar(I32) => format!("i32({})", self.common(depth)),
-            Type::Vector(..) => format!("{ty}({}, {})", self.common(depth), self.common_leaf()),
-            _ => self.common(depth),
+            Type::Scalar(Bool) => self.uniform_condition(),
+            Type::Scalar(I32) => format!("i32({})", self.uniform(depth)),
+            Type::Vector(..) => format!("{ty}({}, {})", self.uniform(depth), self.uniform_leaf()),
+            _ => self.uniform(depth),
         }
     }
 
     /// Returns a uniform condition.
-    pub(super) fn common_condition(&mut self) -> String {
+    pub(super) fn uniform_condition(&mut self) -> String {
         const OTHERS: [&str; 3] = ["(params.m0 > 0i)", "(in_i[3] < in_i[group.x])", "((group.x + group.y) < 1u)"];
         if self.chance(15) {
             return self.choose(&OTHERS).to_string();
         }
         if self.chance(35)
-            && let Some(call) = self.common_call(&Type::Scalar(Bool))
+            && let Some(call) = self.uniform_call(&Type::Scalar(Bool))
         {
             return call;
         }
         let truths: Vec<String> = (self.variables.iter())
-            .filter(|variable| variable.is_common && variable.ty == Type::Scalar(Bool))
+            .filter(|variable| variable.is_uniform && variable.ty == Type::Scalar(Bool))
             .map(|variable| variable.name.clone())
             .collect();
         if !truths.is_empty() && self.chance(50) {
             return format!("{}{}", self.choose(&["", "", "!"]), self.choose(&truths));
         }
-        let value = self.common(2);
+        let value = self.uniform(2);
         self.condition_of(&value)
     }
 
@@ -115,7 +115,7 @@ impl Generator {
         match self.rng.below(5) {
             0 => format!("(({value} & 1u) == 0u)"),
             1 => format!("({value} < {}u)", 3 + self.rng.below(20)),
-            2 => format!("(({value} % 5u) < ({} % 5u))", self.common_leaf()),
+            2 => format!("(({value} % 5u) < ({} % 5u))", self.uniform_leaf()),
             _ => format!("(({value} % 3u) {} 1u)", self.choose(&["==", "!=", "<"])),
         }
     }
@@ -128,12 +128,12 @@ impl Generator {
                 let value = self.number_of(variable);
                 self.condition_of(&value)
             }
-            None => self.common_condition(),
+            None => self.uniform_condition(),
         }
     }
 
     /// Generates a loop with uniform control flow and at most three iterations. It depends on `decision` if given.
-    pub(super) fn common_loop(&mut self, decision: Option<&Variable>) {
+    pub(super) fn uniform_loop(&mut self, decision: Option<&Variable>) {
         let is_truth = decision.is_some_and(|decision| decision.ty == Type::Scalar(Bool));
         // A boolean decision needs a kind that uses the condition directly.
         let kind = if is_truth { self.choose(&[2, 4]) } else { self.rng.below(5) };
@@ -143,7 +143,7 @@ impl Generator {
         let condition = self.decided(decision);
         let limit = match decision {
             Some(decision) => format!("{} % 4u", self.number_of(decision)),
-            None => self.choose(&["2u", "3u", "(c & 3u)", "(c % 4u)"]).replace('c', &self.common(1)),
+            None => self.choose(&["2u", "3u", "(c & 3u)", "(c % 4u)"]).replace('c', &self.uniform(1)),
         };
         self.context.rounds /= 4;
         let head = match kind {
@@ -154,7 +154,7 @@ impl Generator {
         if kind > 1 {
             self.line(format!("var {name} = 0u;"));
         }
-        self.block(&head, &[Variable::common(&name, &Type::Scalar(U32))], |this| {
+        self.block(&head, &[Variable::uniform(&name, &Type::Scalar(U32))], |this| {
             this.context.loops += 1;
             this.context.rounds *= 3;
             (this.context.exits.can_break, this.context.exits.can_continue) = (true, kind < 4 || this.chance(50));
@@ -173,25 +173,25 @@ impl Generator {
                     // Variables of the loop body are not in scope there: a `continue` may skip their declaration.
                     this.variables.truncate(outer);
                 }
-                this.common_continuing(decision);
+                this.uniform_continuing(decision);
             }
         });
     }
 
     fn round(&mut self) {
-        self.phase();
+        self.exchange_step();
         self.statements(1, 1);
         self.advance();
         if self.chance(40) {
-            self.leave_together(false);
+            self.uniform_exit(false);
             self.use_place();
         }
         if self.chance(25) {
-            self.phase();
+            self.exchange_step();
         }
     }
 
-    fn common_continuing(&mut self, decision: Option<&Variable>) {
+    fn uniform_continuing(&mut self, decision: Option<&Variable>) {
         self.lines.push("continuing {".to_string());
         let exits = std::mem::take(&mut self.context.exits);
         if self.chance(30) {
@@ -204,7 +204,7 @@ impl Generator {
     }
 
     /// Generates a branch with uniform control flow. It depends on `decision` if given.
-    pub(super) fn common_branch(&mut self, decision: Option<Variable>) {
+    pub(super) fn uniform_branch(&mut self, decision: Option<Variable>) {
         let percent = match &decision {
             Some(decision) if decision.ty == Type::Scalar(Bool) => 0,
             Some(_) => 70,
@@ -213,54 +213,54 @@ impl Generator {
         if self.chance(percent) {
             let numbers = [Type::Scalar(U32), Type::Scalar(I32)];
             let known: Vec<Variable> = (self.variables.iter())
-                .filter(|variable| variable.is_common && numbers.contains(&variable.ty))
+                .filter(|variable| variable.is_uniform && numbers.contains(&variable.ty))
                 .cloned()
                 .collect();
             let decision = decision.or_else(|| (!known.is_empty()).then(|| self.choose(&known)));
-            return self.common_switch(decision);
+            return self.uniform_switch(decision);
         }
         let condition = self.decided(decision.as_ref());
-        self.block(&format!("if {condition}"), &[], Self::common_part);
+        self.block(&format!("if {condition}"), &[], Self::uniform_part);
         if self.chance(40) {
             self.lines.pop();
             self.block("} else", &[], |this| {
                 this.statements(1, 1);
-                this.common_part();
+                this.uniform_part();
             });
         }
     }
 
-    fn common_switch(&mut self, decision: Option<Variable>) {
+    fn uniform_switch(&mut self, decision: Option<Variable>) {
         // As it is, or as a small number.
         let (value, suffix) = match decision {
             Some(decision) if decision.ty == Type::Scalar(I32) => (decision.name, "i"),
             Some(decision) => (self.number_of(&decision), "u"),
-            None => (self.common(1), "u"),
+            None => (self.uniform(1), "u"),
         };
         let value = if self.chance(65) { value } else { format!("({value} % 3{suffix})") };
         self.block(&format!("switch {value}"), &[], |this| {
             this.context.exits.can_break = true;
             for head in ["case 1_, 2_, 3_:", "default:"] {
                 this.block(&head.replace('_', suffix), &[], |this| {
-                    this.common_part();
+                    this.uniform_part();
                     this.statements(1, 1);
                 });
             }
         });
     }
 
-    fn common_part(&mut self) {
-        self.phase();
+    fn uniform_part(&mut self) {
+        self.exchange_step();
         self.advance();
         if self.chance(30) {
-            self.leave_together(false);
+            self.uniform_exit(false);
         }
     }
 
     /// Generates a conditional `break`, `continue` or `return` of the whole workgroup. If `is_open`, others may still read what this invocation
     /// wrote, so all wait before it.
-    pub(super) fn leave_together(&mut self, is_open: bool) {
-        let (condition, exits) = (self.common_condition(), self.context.exits.clone());
+    pub(super) fn uniform_exit(&mut self, is_open: bool) {
+        let (condition, exits) = (self.uniform_condition(), self.context.exits.clone());
         let loops = [("break;", exits.can_break), ("continue;", exits.can_continue)];
         let mut jumps: Vec<Option<&str>> = loops.iter().filter(|(_, can)| *can).map(|(jump, _)| Some(*jump)).collect();
         jumps.extend(exits.result.iter().map(|_| None));
@@ -296,7 +296,7 @@ impl Generator {
                 return "return;".to_string();
             }
             Return::Own(ty) => self.stored(ty, 2),
-            Return::Common(ty) => self.common_of(ty, 2),
+            Return::Uniform(ty) => self.uniform_of(ty, 2),
         };
         if !is_open {
             return format!("return {value};");

@@ -97,7 +97,7 @@ impl Generator {
     }
 
     /// Generates a loop over the end of an array, or a little further.
-    pub(super) fn walk(&mut self, depth: usize) {
+    pub(super) fn counted_loop(&mut self, depth: usize) {
         let sequences = self.sequences();
         if sequences.is_empty() {
             return self.assignment();
@@ -120,7 +120,7 @@ impl Generator {
             this.context.loops += 1;
             this.context.rounds *= sequence.len + 3 - first;
             (this.context.can_break, this.context.can_continue) = (true, true);
-            this.touch(&sequence, &name, scalar);
+            this.access_elements(&sequence, &name, scalar);
             this.statements(1, depth);
         });
     }
@@ -157,25 +157,25 @@ impl Generator {
                 // Invocations with an index out of bounds leave.
                 let jump = if this.context.can_continue && this.chance(50) { "continue;" } else { jump };
                 this.block(&format!("if (!({condition}))"), &[], |this| this.line(jump));
-                this.touch(&sequence, &name, scalar);
+                this.access_elements(&sequence, &name, scalar);
                 return this.statements(1, depth);
             }
             this.block(&format!("if ({condition})"), &[], |this| {
                 if this.chance(20) {
                     this.line(format!("{name} += 1{s};"));
                 }
-                this.touch(&sequence, &name, scalar);
+                this.access_elements(&sequence, &name, scalar);
                 this.statements(1, depth);
             });
             if this.chance(30) {
                 this.lines.pop();
-                this.block("} else", &[], |this| this.touch(&sequence, &name, scalar));
+                this.block("} else", &[], |this| this.access_elements(&sequence, &name, scalar));
             }
         });
     }
 
     /// Reads and writes elements at an index and near it.
-    pub(super) fn touch(&mut self, sequence: &Sequence, index: &str, scalar: Scalar) {
+    pub(super) fn access_elements(&mut self, sequence: &Sequence, index: &str, scalar: Scalar) {
         let Sequence { path, element, len, can_write, .. } = sequence;
         if *can_write && self.chance(60) {
             let (place, value) = (self.near(index, scalar, *len), self.stored(element, 1));

@@ -7,7 +7,7 @@ const MAX_COMPARED_BYTES: usize = 200;
 
 /// Lists similar names: with other layer prefixes, or with a small edit distance. Names with the same shape come
 /// first.
-pub(super) fn near<'a>(
+pub(super) fn similar_names<'a>(
     name: &str,
     shape: Option<&[usize]>,
     all: impl Iterator<Item = (&'a str, &'a [usize])>,
@@ -15,7 +15,7 @@ pub(super) fn near<'a>(
     let mut found: Vec<(bool, usize, &str)> = all
         .filter_map(|(other, other_shape)| {
             let fits = shape.is_none_or(|shape| shape == other_shape);
-            Some((!fits, likeness(name, other)?, other))
+            Some((!fits, dissimilarity(name, other)?, other))
         })
         .collect();
     found.sort_unstable();
@@ -23,7 +23,7 @@ pub(super) fn near<'a>(
 }
 
 /// Returns a dissimilarity score; smaller is more similar.
-fn likeness(name: &str, other: &str) -> Option<usize> {
+fn dissimilarity(name: &str, other: &str) -> Option<usize> {
     let is_inside = |short: &str, long: &str| long.strip_suffix(short).is_some_and(|front| front.ends_with('.'));
     if is_inside(name, other) || is_inside(other, name) {
         return Some(0);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_other_layers_around_or_other_letters_are_near() {
+    fn names_with_other_layers_around_or_other_letters_are_similar() {
         let (one, other) = (vec![4, 2], vec![3]);
         let all = [
             ("bert.pooler.dense.weight", &one[..]),
@@ -62,12 +62,12 @@ mod tests {
             ("encoder.layer.0.output.weigth", &one[..]),
             ("x", &other[..]),
         ];
-        let near = |name, shape: Option<&[usize]>| near(name, shape, all.into_iter());
-        assert_eq!(near("pooler.dense.weight", None), "bert.pooler.dense.weight");
-        assert_eq!(near("model.x", None), "x");
-        assert_eq!(near("encoder.layer.0.output.weight", Some(&one)), "encoder.layer.0.output.weigth");
-        assert_eq!(near("encoder.layer.0.LayerNorm.weight", None), "encoder.layer.0.LayerNorm.gamma");
-        assert_eq!(near("something.else.entirely", None), "");
+        let similar = |name, shape: Option<&[usize]>| similar_names(name, shape, all.into_iter());
+        assert_eq!(similar("pooler.dense.weight", None), "bert.pooler.dense.weight");
+        assert_eq!(similar("model.x", None), "x");
+        assert_eq!(similar("encoder.layer.0.output.weight", Some(&one)), "encoder.layer.0.output.weigth");
+        assert_eq!(similar("encoder.layer.0.LayerNorm.weight", None), "encoder.layer.0.LayerNorm.gamma");
+        assert_eq!(similar("something.else.entirely", None), "");
         assert_eq!(distance(b"kitten", b"sitting"), 3);
     }
 
@@ -75,6 +75,6 @@ mod tests {
     fn names_of_the_same_shape_come_first() {
         let (one, other) = ([4, 2], [3]);
         let all = [("a.weight1", &other[..]), ("a.weight2", &one[..])];
-        assert_eq!(near("a.weight", Some(&one), all.into_iter()), "a.weight2, a.weight1");
+        assert_eq!(similar_names("a.weight", Some(&one), all.into_iter()), "a.weight2, a.weight1");
     }
 }

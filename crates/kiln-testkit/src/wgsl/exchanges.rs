@@ -10,12 +10,12 @@ const MAX_SHARED_BYTES: usize = 12 << 10;
 
 impl Generator {
     /// Generates an exchange between the invocations of a workgroup.
-    pub(super) fn phase(&mut self) {
+    pub(super) fn exchange_step(&mut self) {
         let has_room = self.cost < MAX_COST / 2;
         match self.rng.below(100) {
-            0..15 if has_room && self.context.loops < 2 => self.common_loop(None),
-            15..27 if has_room => self.common_branch(None),
-            27..60 => self.together(),
+            0..15 if has_room && self.context.loops < 2 => self.uniform_loop(None),
+            15..27 if has_room => self.uniform_branch(None),
+            27..60 => self.barrier_call(),
             _ if self.has_subgroups && self.chance(60) => self.subgroup(),
             _ => match self.rng.below(9) {
                 0..3 => self.exchange(),
@@ -70,7 +70,7 @@ impl Generator {
             let held = this.write_own_and_read();
             this.statements(2, 2);
             if this.chance(15) {
-                this.leave_together(true);
+                this.uniform_exit(true);
             }
             this.line("workgroupBarrier(); // keep");
             // From here on other invocations may write again.
@@ -219,8 +219,8 @@ impl Generator {
 
     /// Generates a broadcast from the first invocation to all.
     pub(super) fn uniform_load(&mut self) {
-        let is_common = self.chance(60);
-        let ty = if is_common { self.common_type() } else { self.affordable_type(1) };
+        let is_uniform = self.chance(60);
+        let ty = if is_uniform { self.uniform_type() } else { self.affordable_type(1) };
         let (name, value) = (self.shared(&ty.to_string()), self.stored(&ty, 2));
         self.block("", &[], |this| {
             let (said, kept) = (this.name("v"), this.name("v"));
@@ -228,15 +228,15 @@ impl Generator {
             // On one line, so that shrinking cannot remove the condition alone: all would write.
             this.line(format!("if (lid == 0u) {{ {name} = {said}; }} // keep"));
             this.line(format!("let {kept} = workgroupUniformLoad(&{name});"));
-            if !is_common {
+            if !is_uniform {
                 this.declare(&kept, ty, Access::Read);
                 return this.statements(2, 1);
             }
-            this.declare_common(&kept, &ty);
+            this.declare_uniform(&kept, &ty);
             this.statements(1, 1);
             this.advance();
             if this.chance(40) {
-                this.leave_together(false);
+                this.uniform_exit(false);
             }
         });
     }
