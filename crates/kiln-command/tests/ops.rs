@@ -95,7 +95,7 @@ fn what_cannot_be_done_is_said() {
             "add expected one `--shape`, or 2, found 3",
         ),
         (&["bench", "exp", "--shape", "4", "--shape", "4"], 1, "exp expected one `--shape`, found 2"),
-        (&["bench", "add", "--shape", "4", "--shape", "5"], 1, "add expected shapes that broadcast to one"),
+        (&["bench", "add", "--shape", "4", "--shape", "5"], 1, "add expected shapes that broadcast together"),
         (&["bench", "matmul", "--shape", "4x5"], 1, "matmul expected"),
         (&["bench", "exp", "--shape", "4", "--dtype", "i32"], 1, "exp expected a dtype of f16, bf16, f32"),
         (&["bench", "exp", "--shape", "0x4"], 1, "`--shape` expected at least one element"),

@@ -74,9 +74,9 @@ impl Array {
     /// Panics if the shapes do not match.
     #[must_use]
     pub fn broadcast(&self, shape: &[usize]) -> Self {
-        let added = shape.len().checked_sub(self.shape.len()).expect("a broadcast adds axes, it removes none");
+        let added = shape.len().checked_sub(self.shape.len()).expect("a broadcast cannot remove axes");
         for (&own, &wanted) in self.shape.iter().zip(&shape[added..]) {
-            assert!(own == wanted || own == 1, "{:?} spread to {shape:?}", self.shape);
+            assert!(own == wanted || own == 1, "{:?} broadcast to {shape:?}", self.shape);
         }
         Self::from_fn(shape, |index| {
             let own = self.shape.iter().zip(&index[added..]);

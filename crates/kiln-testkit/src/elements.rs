@@ -29,7 +29,7 @@ pub fn encode(numbers: &[f64], dtype: DType) -> Vec<u8> {
 /// # Panics
 /// Panics if the bytes are not whole elements.
 pub fn decode(bytes: &[u8], dtype: DType) -> Vec<f64> {
-    assert_eq!(bytes.len() % dtype.bytes(), 0, "{} bytes are no whole elements of {dtype}", bytes.len());
+    assert_eq!(bytes.len() % dtype.bytes(), 0, "{} bytes are not a whole number of {dtype} elements", bytes.len());
     let words = bytes.chunks_exact(dtype.bytes());
     let four = |word: &[u8]| [word[0], word[1], word[2], word[3]];
     match dtype {

@@ -41,10 +41,10 @@ pub fn layouts(wanted: &Array) -> Vec<LayoutCase> {
     layouts
 }
 
-/// Places the elements along an axis at `start`, `start + step`, ..., with `behind` more elements after the last, and NaN in between.
-fn spaced(wanted: &Array, axis: usize, start: usize, step: usize, behind: usize) -> Array {
+/// Places the elements along an axis at `start`, `start + step`, ..., with `after` more elements after the last, and NaN in between.
+fn spaced(wanted: &Array, axis: usize, start: usize, step: usize, after: usize) -> Array {
     let mut lengths = wanted.shape().to_vec();
-    lengths[axis] = start + step * lengths[axis] + behind;
+    lengths[axis] = start + step * lengths[axis] + after;
     Array::from_fn(&lengths, |index| {
         let mut from = index.to_vec();
         let Some(place) = index[axis].checked_sub(start) else { return f64::NAN };

@@ -76,7 +76,7 @@ pub(super) fn nvidia_without_driver() -> Facts {
 
 /// A machine without a GPU, with the software driver, as in CI.
 pub(super) fn lavapipe() -> Facts {
-    let why = "software GPUs are slower than the CPU device; it serves when asked for by name";
+    let why = "software GPUs are slower than the CPU device; open it by name";
     let name = "llvmpipe (LLVM 15.0.6, 256 bits)";
     Facts {
         system: System { vulkan: Some(vulkan(&["lvp_icd.x86_64"], None)), ..linux(Some(Distribution::Debian)) },

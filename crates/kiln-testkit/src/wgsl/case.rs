@@ -59,9 +59,7 @@ impl Case {
         for line in text.lines().filter_map(|line| line.trim().strip_prefix("//:")) {
             let words: Vec<&str> = line.split_whitespace().collect();
             case.read(&words).ok_or_else(|| {
-                format!(
-                    "expected `seed`, `grid`, `constant`, `buffer` or `value` with what belongs to it, found `{line}`"
-                )
+                format!("expected `seed`, `grid`, `constant`, `buffer` or `value` with its arguments, found `{line}`")
             })?;
         }
         Ok(case)

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_told() {
+    fn a_difference_names_its_element() {
         let binding = Binding { name: "x".into(), is_value: false, pattern: "ih_".into(), len: 2 };
         let (one, mut other) = ([0; 16], [0; 16]);
         other[13] = 0x3c;

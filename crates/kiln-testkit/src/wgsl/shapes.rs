@@ -11,24 +11,24 @@ struct Line<'a> {
 
 /// The shapes that tests require.
 pub(super) const SHAPES: [&str; 21] = [
-    "a result decides an if",
-    "a result decides a switch",
-    "a result decides the end of a loop",
-    "a result decides the rounds of a loop",
+    "a result controls an if",
+    "a result controls a switch",
+    "a result ends a loop",
+    "a result sets the iterations of a loop",
     "a result is an argument",
-    "a kept result decides",
+    "a stored result controls a branch",
     "all return between barriers",
     "all return in a loop between barriers",
     "all leave a loop between barriers",
-    "all wait and return",
-    "some return behind the last barrier",
+    "all return right after a barrier",
+    "some return after the last barrier",
     "an index is written before a return of all",
     "a pointer into a variable of the function outlives a barrier",
     "a pointer into a private variable outlives a barrier",
-    "a pointer into what was given outlives a barrier",
+    "a pointer into an argument outlives a barrier",
     "a pointer into the workgroup outlives a barrier",
     "a pointer into a buffer outlives a barrier",
-    "a function with barriers in another one",
+    "a function with barriers calls another",
     "a call in a loop",
     "a call in a loop with other barriers",
     "two calls of one function",
@@ -100,7 +100,7 @@ fn of_function(lines: &[Line<'_>], shapes: &mut BTreeSet<&'static str>) {
                 }
             }
             if lines[0].text.starts_with("fn together") {
-                shapes.insert("a function with barriers in another one");
+                shapes.insert("a function with barriers calls another");
             }
             if let Some(begin) = in_loop {
                 shapes.insert("a call in a loop");
@@ -115,7 +115,7 @@ fn of_function(lines: &[Line<'_>], shapes: &mut BTreeSet<&'static str>) {
             if waits_after(at) {
                 shapes.insert("all return between barriers");
                 if lines[at - 1].text.contains("Barrier();") {
-                    shapes.insert("all wait and return");
+                    shapes.insert("all return right after a barrier");
                 }
                 if in_loop.is_some_and(|begin| lines.iter().any(|other| other.around.contains(begin) && waits(other))) {
                     shapes.insert("all return in a loop between barriers");
@@ -124,7 +124,7 @@ fn of_function(lines: &[Line<'_>], shapes: &mut BTreeSet<&'static str>) {
                     shapes.insert("an index is written before a return of all");
                 }
             } else if names(head).any(|name| name == "lid" || name == "me") {
-                shapes.insert("some return behind the last barrier");
+                shapes.insert("some return after the last barrier");
             }
         }
         let leaves = text == "break;" || text == "continue;";
@@ -140,18 +140,18 @@ fn of_function(lines: &[Line<'_>], shapes: &mut BTreeSet<&'static str>) {
 /// Finds what a branch or loop depends on.
 fn of_control(text: &str, is_call: bool, is_kept: bool, shapes: &mut BTreeSet<&'static str>) {
     let heads = [
-        ("if ", "a result decides an if"),
-        ("switch ", "a result decides a switch"),
-        ("break if ", "a result decides the end of a loop"),
-        ("for ", "a result decides the rounds of a loop"),
-        ("while ", "a result decides the rounds of a loop"),
+        ("if ", "a result controls an if"),
+        ("switch ", "a result controls a switch"),
+        ("break if ", "a result ends a loop"),
+        ("for ", "a result sets the iterations of a loop"),
+        ("while ", "a result sets the iterations of a loop"),
     ];
     for (head, shape) in heads {
         if text.starts_with(head) && is_call {
             shapes.insert(shape);
         }
         if text.starts_with(head) && is_kept {
-            shapes.insert("a kept result decides");
+            shapes.insert("a stored result controls a branch");
         }
     }
     if is_call && text.match_indices("together").count() > 1 && text.contains(", together") {
@@ -171,7 +171,7 @@ fn of_pointer(lines: &[Line<'_>], at: usize, shapes: &mut BTreeSet<&'static str>
     shapes.insert(match target.as_bytes()[0] {
         b'v' => "a pointer into a variable of the function outlives a barrier",
         b'g' => "a pointer into a private variable outlives a barrier",
-        b'(' => "a pointer into what was given outlives a barrier",
+        b'(' => "a pointer into an argument outlives a barrier",
         b'w' => "a pointer into the workgroup outlives a barrier",
         _ => "a pointer into a buffer outlives a barrier",
     });

@@ -80,9 +80,7 @@ fn why_not(info: &DeviceInfo, chosen: &DeviceInfo, failed: &[(&str, Error)]) -> 
         return format!("cannot be opened: {error}");
     }
     match info.kind {
-        DeviceKind::SoftwareGpu => {
-            "software GPUs are slower than the CPU device; it serves when asked for by name".to_string()
-        }
+        DeviceKind::SoftwareGpu => "software GPUs are slower than the CPU device; open it by name".to_string(),
         kind if kind == chosen.kind => format!("`{}` comes first", chosen.id),
         kind => format!("{} come before {}", plural(chosen.kind), plural(kind)),
     }
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_device_is_told_why_it_is_not_the_default() {
+    fn every_other_device_has_a_reason() {
         let reasons = |gpus, broken| {
             let selection = choose(gpus, broken).0.unwrap();
             selection.rejected.into_iter().map(|r| format!("{}: {}", r.id, r.reason)).collect::<Vec<_>>()
@@ -216,7 +214,7 @@ mod tests {
             [
                 "cpu: discrete GPUs come before the CPU device",
                 "gpu:0: cannot be opened: gpu:0 fell off the bus",
-                "gpu:1: software GPUs are slower than the CPU device; it serves when asked for by name",
+                "gpu:1: software GPUs are slower than the CPU device; open it by name",
                 "gpu:3: `gpu:2` comes first",
                 "gpu:4: discrete GPUs come before integrated GPUs",
             ]

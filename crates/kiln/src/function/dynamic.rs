@@ -60,11 +60,11 @@ impl fmt::Display for Dynamic {
             Self::Number(number) => write!(f, "{number}"),
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::DType(dtype) => write!(f, "the dtype {dtype}"),
-            Self::Text(_) => f.write_str("a text"),
+            Self::Text(_) => f.write_str("a string"),
             Self::None => f.write_str("none"),
             Self::List(items) => match items.iter().map(Self::integer).collect::<Option<Vec<_>>>() {
                 Some(integers) => write!(f, "{integers:?}"),
-                None => write!(f, "a list of {}", items.len()),
+                None => write!(f, "a list of {} values", items.len()),
             },
         }
     }
@@ -107,7 +107,7 @@ from_dynamic! {
     i32: "a whole number of 32 bits", "whole numbers", |value, _device| value.integer().and_then(|integer| integer.try_into().ok());
     usize: "a whole number from 0", "lengths from 0", |value, _device| value.integer().and_then(|integer| integer.try_into().ok());
     bool: "true or false", "flags", |value, _device| if let Dynamic::Flag(flag) = value { Some(*flag) } else { None };
-    String: "a text such as 'ij,jk->ik'", "texts", |value, _device| if let Dynamic::Text(text) = value { Some(text.clone()) } else { None };
+    String: "a string such as 'ij,jk->ik'", "strings", |value, _device| if let Dynamic::Text(text) = value { Some(text.clone()) } else { None };
     DType: "a dtype such as f32", "dtypes", |value, _device| match value {
         Dynamic::DType(dtype) => Some(*dtype),
         Dynamic::Text(text) => DType::by_name(text),

@@ -76,7 +76,7 @@ impl Watch {
     /// Returns the current metrics of all devices, in the order in which they were added.
     pub fn snapshot(&self) -> Vec<Metric> {
         let own = [("version", env!("CARGO_PKG_VERSION")), ("pid", &std::process::id().to_string())];
-        let mut all = vec![Metric::gauge("kiln_info", "Version and process; always 1.").sample(&own, 1.0)];
+        let mut all = vec![Metric::gauge("kiln_info", "Version and process id; always 1.").sample(&own, 1.0)];
         let mut devices = self.0.devices.lock();
         // Lock order: upgrade all handles before reading any metrics, and drop them after the lock is released.
         // Reading the metrics of one device may evict cache entries that hold the last handle of another device,
@@ -147,7 +147,7 @@ impl WatchedDevice {
 
     /// Collects the metrics of the device, which is open or closing.
     fn metrics(&mut self, device: &kiln_device::Device, open: f64) -> Vec<Metric> {
-        let help = "1 while the device is open, 0 where its last numbers are told.";
+        let help = "1 while the device is open, 0 in its final metrics.";
         let mut metrics = vec![Metric::gauge("kiln_device_open", help).sample(&[], open)];
         join(&mut metrics, device_metrics(device));
         join(&mut metrics, device.buffer_pool_stats().metrics());

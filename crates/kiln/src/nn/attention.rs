@@ -83,7 +83,7 @@ impl MultiHeadAttention {
 
     fn with_projection(width: usize, heads: usize, in_proj: InProjection, options: &TensorOptions) -> Result<Self> {
         if heads == 0 || !width.is_multiple_of(heads) {
-            let message = format!("attention expected a width that {heads} heads share evenly, found {width}");
+            let message = format!("attention expected a width divisible by {heads} heads, found {width}");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let zeros = |length: usize| Parameter::new(&Tensor::zeros(length, options.dtype, &options.device)?);

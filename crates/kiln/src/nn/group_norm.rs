@@ -39,7 +39,7 @@ impl GroupNorm {
     /// Returns `InvalidArgument` if the channels do not divide evenly, `OutOfMemory`, and device errors.
     pub fn new(groups: usize, channels: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         if groups == 0 || !channels.is_multiple_of(groups) {
-            let message = format!("group_norm expected channels that {groups} groups share evenly, found {channels}");
+            let message = format!("group_norm expected channels divisible by {groups} groups, found {channels}");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let (weight, bias) = ones_and_zeros(channels, &options.into())?;

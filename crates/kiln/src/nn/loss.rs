@@ -83,7 +83,11 @@ pub fn bce_with_logits(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
 }
 
 fn same_shape(name: &str, output: &Tensor, target: &Tensor) -> Result<()> {
-    if output.shape() == target.shape() { Ok(()) } else { Err(wrong(name, "two tensors of one shape", output, target)) }
+    if output.shape() == target.shape() {
+        Ok(())
+    } else {
+        Err(wrong(name, "two tensors of the same shape", output, target))
+    }
 }
 
 fn wrong(name: &str, wanted: &str, output: &Tensor, target: &Tensor) -> Error {

@@ -56,7 +56,7 @@ impl<R: Rule> Optimizer<R> {
             let own = parameter.get();
             if own.dtype() != DType::F32 {
                 let message = format!(
-                    "an optimizer expected parameters of f32, which layers use in the dtype of their input, found {name} of {}",
+                    "an optimizer expected f32 parameters, which layers convert to the dtype of their input, found {name} of {}",
                     describe(&own)
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message));
@@ -139,7 +139,7 @@ impl<R: Rule> Optimizer<R> {
     fn gradients(&self, factor: f64) -> Result<Vec<Tensor>> {
         let has_any = self.groups.iter().flat_map(|group| &group.parameters).any(|(_, own)| own.grad().is_some());
         if !has_any {
-            let message = "an optimizer expected gradients, found none: backward comes before step";
+            let message = "an optimizer expected gradients, found none; call backward before step";
             return Err(invalid(message.to_string()));
         }
         let of_group = |group: &Group| {
@@ -217,7 +217,7 @@ impl<R: Rule> Optimizer<R> {
         let found = weights.metadata().get(STEPS);
         let steps = found.and_then(|steps| steps.parse().ok()).ok_or_else(|| {
             let path = path.display();
-            invalid(format!("{path}: expected the number of steps as the metadata {STEPS}, found {found:?}"))
+            invalid(format!("{path}: expected the number of steps under the metadata key {STEPS}, found {found:?}"))
         })?;
         let read = |name: &str| Ok((name.to_string(), weights.tensor(name)?));
         let tensors = weights.names().map(read).collect::<Result<_>>()?;

@@ -70,7 +70,7 @@ pub(super) fn same_device(op: &str, tensors: &[&Tensor]) -> Result<()> {
     // Two devices may have the same id, but their names are unique.
     let name = |tensor: &&Tensor| format!("{} {} on {}", tensor.dtype(), tensor.shape(), tensor.device());
     let found = list(tensors.iter().map(name));
-    Err(invalid(format!("{op} expected tensors of one device, found {found}; move one with to_device")))
+    Err(invalid(format!("{op} expected tensors on one device, found {found}; move one with to_device")))
 }
 
 pub(super) fn same_dtype(op: &str, tensors: &[&Tensor]) -> Result<()> {
@@ -105,7 +105,7 @@ pub(super) fn no_wide(op: &str, tensors: &[&Tensor]) -> Result<()> {
     }
     let found = names(tensors);
     Err(unsupported(format!(
-        "{op} expected dtypes of at most 32 bits, found {found}; convert with to_dtype, or make it of `1.0f32` instead of `1.0`"
+        "{op} expected dtypes of at most 32 bits, found {found}; convert with to_dtype, or create it from `1.0f32` instead of `1.0`"
     )))
 }
 
@@ -130,7 +130,7 @@ pub(super) fn index<'a>(op: &str, tensor: &'a Tensor) -> Result<Cow<'a, Tensor>>
         DType::U8 | DType::Bool => {
             let found = Name(tensor);
             Err(unsupported(format!(
-                "{op} expected indices of u32, i32 or i64, found {found}; a mask is no index: use nonzero, where_ or masked_fill"
+                "{op} expected indices of u32, i32 or i64, found {found}; a mask is not an index: use nonzero, where_ or masked_fill"
             )))
         }
         _ => {
@@ -147,9 +147,9 @@ pub(super) fn broadcast(op: &str, tensors: &[&Tensor]) -> Result<Shape> {
     let Some((first, rest)) = tensors.split_first() else { return Ok(Shape::default()) };
     let mut shape = first.shape().clone();
     for tensor in rest {
-        shape = shape
-            .broadcast(tensor.shape())
-            .ok_or_else(|| mismatch(format!("{op} expected shapes that broadcast to one, found {}", names(tensors))))?;
+        shape = shape.broadcast(tensor.shape()).ok_or_else(|| {
+            mismatch(format!("{op} expected shapes that broadcast together, found {}", names(tensors)))
+        })?;
     }
     shape.checked().map_err(|error| error.context(format!("{op} of {}", names(tensors))))
 }

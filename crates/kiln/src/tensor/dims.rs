@@ -45,7 +45,10 @@ impl Dims {
     pub(super) fn resolve(self, op: &str, tensor: &Tensor) -> Result<Shape> {
         let Self(lengths) = self;
         if let Some(wrong) = lengths.iter().find(|length| **length < -1) {
-            return Err(invalid(format!("{op} expected lengths from 0 and -1, found {wrong} for {}", Name(tensor))));
+            return Err(invalid(format!(
+                "{op} expected lengths of at least 0, or -1, found {wrong} for {}",
+                Name(tensor)
+            )));
         }
         let open = lengths.iter().filter(|length| **length == -1).count();
         let known = lengths.iter().filter(|length| **length >= 0);
@@ -57,7 +60,12 @@ impl Dims {
                 let lengths = lengths.as_slice();
                 return Err(mismatch(format!("{op} expected lengths that divide {}, found {lengths:?}", Name(tensor))));
             }
-            _ => return Err(invalid(format!("{op} expected one open length, found {open} for {}", Name(tensor)))),
+            _ => {
+                return Err(invalid(format!(
+                    "{op} expected at most one inferred length, found {open} for {}",
+                    Name(tensor)
+                )));
+            }
         };
         Ok(lengths.iter().map(|&length| if length < 0 { rest } else { length as usize }).collect())
     }
@@ -114,7 +122,7 @@ numbers!(usize isize i32);
 macro_rules! tuples {
     ($(($($dim:ident)+))*) => {$(
         impl<$($dim: Dim),+> From<($($dim,)+)> for Dims {
-            #[expect(non_snake_case, reason = "one name serves as type and variable")]
+            #[expect(non_snake_case, reason = "the macro uses one identifier as type and variable")]
             fn from(($($dim,)+): ($($dim,)+)) -> Self {
                 Self(smallvec![$($dim.length()),+])
             }

@@ -80,12 +80,12 @@ impl Tensor {
             return plan(inputs, inputs[0].shape().clone());
         }
         let shape = check::broadcast(name, inputs)?;
-        let mut spread: SmallVec<[Self; 3]> = SmallVec::new();
+        let mut broadcast: SmallVec<[Self; 3]> = SmallVec::new();
         for input in inputs {
-            spread.push(input.broadcast_unchecked(&shape)?);
+            broadcast.push(input.broadcast_unchecked(&shape)?);
         }
-        let spread: SmallVec<[&Self; 3]> = spread.iter().collect();
-        plan(&spread, shape)
+        let broadcast: SmallVec<[&Self; 3]> = broadcast.iter().collect();
+        plan(&broadcast, shape)
     }
 
     /// Applies an op to this tensor and to tensors or numbers; numbers take its shape and dtype.
@@ -194,7 +194,7 @@ macro_rules! methods {
         /// # Errors
         /// Same as [`apply`](Self::apply).
         $(#[doc(alias = $alias)])*
-        #[allow(clippy::extra_unused_lifetimes, reason = "ops of one tensor have no operand that lives")]
+        #[allow(clippy::extra_unused_lifetimes, reason = "unary ops have no operand with this lifetime")]
         pub fn $name<'a>(&self, $($arg: impl Into<Operand<'a>>),*) -> Result<Self> {
             self.apply_to(&op::$constant, &[$($arg.into()),*])
         }

@@ -85,7 +85,7 @@ impl Tensor {
             return Err(wrong(&format!("equal inner lengths ({k} and {inner} here)")));
         }
         let batch = Shape::new(a_batch).broadcast(&Shape::new(b_batch));
-        let batch = batch.ok_or_else(|| wrong("batches that broadcast to one"))?;
+        let batch = batch.ok_or_else(|| wrong("batch axes that broadcast together"))?;
         let with = |rows, columns| batch.iter().copied().chain([rows, columns]).collect::<Shape>().checked();
         let (a, b) = (a.broadcast_unchecked(&with(m, k)?)?, b.broadcast_unchecked(&with(k, n)?)?);
         let product = Self::kernel(Arc::new(Matmul), &[&a, &b])?;

@@ -52,7 +52,7 @@ impl<L: Literal> Literal for [L] {
         let items = shape.get(1..).unwrap_or_default();
         if shape.first() != Some(&self.len()) {
             let (expected, found) = (shape.first().copied().unwrap_or_default(), self.len());
-            return Err(mismatch(format!("new expected lists of one length, found {expected} and {found}")));
+            return Err(mismatch(format!("new expected lists of the same length, found {expected} and {found}")));
         }
         self.iter().try_for_each(|item| item.append_to(elements, items))
     }

@@ -45,7 +45,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Same as [`from_slice`](Self::from_slice).
-    #[expect(clippy::needless_pass_by_value, reason = "callers have a vector that they need no longer")]
+    #[expect(clippy::needless_pass_by_value, reason = "callers pass a vector that they no longer need")]
     pub fn from_vec<T: Element>(elements: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Self> {
         Self::from_slice(&elements, shape, device)
     }
@@ -87,7 +87,7 @@ impl Tensor {
             return refuse(format!("a buffer of `{own}`"), format!("one of another device `{other}`"));
         }
         if !buffer.usage().is_bindable() {
-            return refuse("memory that kernels work on".into(), buffer.usage().to_string());
+            return refuse("memory that kernels can access".into(), buffer.usage().to_string());
         }
         if buffer.bytes() < bytes {
             return refuse(format!("{bytes} bytes for {dtype} {shape}"), format!("{} bytes", buffer.bytes()));

@@ -105,7 +105,7 @@ macro_rules! arithmetic {
 
         impl Tensor {
             $(
-                #[doc = concat!("`self ", $sign, " value` for every element.")]
+                #[doc = concat!("Returns `self ", $sign, " value` for every element.")]
                 ///
                 /// ```
                 /// # fn main() -> kiln::Result<()> {
@@ -122,7 +122,7 @@ macro_rules! arithmetic {
                     self.$method(value.into()).within(stringify!($scalar))
                 }
 
-                #[doc = concat!("`self ", $sign, "= other`. Other handles to the same tensor keep its elements.")]
+                #[doc = concat!("Computes `self ", $sign, "= other`. Other handles to the same tensor keep its elements.")]
                 ///
                 /// ```
                 /// # fn main() -> kiln::Result<()> {
@@ -137,7 +137,7 @@ macro_rules! arithmetic {
                 /// ```
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), "), and `ShapeMismatch` where the other is larger; then nothing changes.")]
+                #[doc = concat!("Same as [`", stringify!($method), "`](Self::", stringify!($method), "), and `ShapeMismatch` if the result has another shape. Nothing is changed then.")]
                 pub fn $assign<'a>(&mut self, other: impl Into<Operand<'a>>) -> Result<()> {
                     self.assign(stringify!($assign), |own| own.$method(other))
                 }

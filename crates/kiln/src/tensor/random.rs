@@ -92,7 +92,7 @@ impl Tensor {
         if !(0.0..1.0).contains(&probability) {
             let name = Name(self);
             return Err(invalid(format!(
-                "dropout expected a probability from 0 up to 1, found {probability} for {name}"
+                "dropout expected a probability of at least 0 and below 1, found {probability} for {name}"
             )));
         }
         let uniform = Self::random_words(self.shape(), crate::device::mix(seed), self.device())?.uniform()?;

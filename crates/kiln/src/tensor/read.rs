@@ -179,7 +179,7 @@ impl Tensor {
             if self.is_tracked() && is_tracking() && dtype == DType::F64 {
                 let found = Name(self);
                 return Err(unsupported(format!(
-                    "to_dtype(f64) expected a tensor without gradients, which f64 has not, found {found}; detach it first"
+                    "to_dtype(f64) expected an untracked tensor, because f64 has no gradients, found {found}; detach it first"
                 )));
             }
             return Self::kernel(Arc::new(WideConvert { to: dtype, is_index: false }), &[self]);

@@ -11,7 +11,7 @@ macro_rules! reductions {
     ($($name:ident $keepdim:ident $all:ident $op:ident [$($alias:literal),*] $what:literal, $dtype:ty, $of_rows:literal, $of_all:literal;)*) => {
         impl Tensor {
             $(
-                #[doc = concat!("Returns the ", $what, " along one axis or several, which are left out.")]
+                #[doc = concat!("Returns the ", $what, " along one or more axes, which are removed.")]
                 ///
                 /// Axes are a number, a tuple, a list, or `..` for all; negative axes count from the end.
                 ///
@@ -34,7 +34,7 @@ macro_rules! reductions {
                     self.reduced(stringify!($name), Reduce::$op, &axes)?.without_axes(&axes)
                 }
 
-                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), "), with the axes kept at length 1.")]
+                #[doc = concat!("Returns the ", $what, " along one or more axes, which keep length 1.")]
                 ///
                 /// ```
                 /// # fn main() -> kiln::Result<()> {
@@ -46,7 +46,7 @@ macro_rules! reductions {
                 /// ```
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
+                #[doc = concat!("Same as [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
                     self.reduced(stringify!($keepdim), Reduce::$op, &check::axes(stringify!($keepdim), axes, self)?)
                 }
@@ -63,7 +63,7 @@ macro_rules! reductions {
                 /// ```
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
+                #[doc = concat!("Same as [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $all(&self) -> Result<Self> {
                     let axes = (0..self.rank()).collect();
                     self.reduced(stringify!($all), Reduce::$op, &axes)?.without_axes(&axes)
@@ -136,7 +136,7 @@ macro_rules! statistics {
     ($($name:ident $keepdim:ident $what:literal [$($alias:literal),*] $expected:literal |$x:ident, $axes:ident| $value:expr;)*) => {
         impl Tensor {
             $(
-                #[doc = concat!("Returns the ", $what, " along one axis or several, which are left out.")]
+                #[doc = concat!("Returns the ", $what, " along one or more axes, which are removed.")]
                 ///
                 /// ```
                 /// # fn main() -> kiln::Result<()> {
@@ -157,10 +157,10 @@ macro_rules! statistics {
                     self.$keepdim(axes.to_vec()).within(stringify!($name))?.without_axes(&axes)
                 }
 
-                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), "), with the axes kept at length 1.")]
+                #[doc = concat!("Returns the ", $what, " along one or more axes, which keep length 1.")]
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
+                #[doc = concat!("Same as [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
                     check::float(stringify!($keepdim), self)?;
                     let $axes = check::axes(stringify!($keepdim), axes, self)?.to_vec();

@@ -149,7 +149,7 @@ impl<T: Into<IndexItem>> From<T> for Index {
 macro_rules! tuples {
     ($(($($item:ident)+))*) => {$(
         impl<$($item: Into<IndexItem>),+> From<($($item,)+)> for Index {
-            #[expect(non_snake_case, reason = "one name serves as type and variable")]
+            #[expect(non_snake_case, reason = "the macro uses one identifier as type and variable")]
             fn from(($($item,)+): ($($item,)+)) -> Self {
                 Self(smallvec![$($item.into()),+])
             }
@@ -205,7 +205,7 @@ impl Tensor {
             return Err(invalid(format!("i expected at most {} items, found {named} for {}", self.rank(), Name(self))));
         };
         if items.iter().filter(|item| matches!(item, IndexItem::Ellipsis)).count() > 1 {
-            return Err(invalid(format!("i expected one ellipsis, found more for {}", Name(self))));
+            return Err(invalid(format!("i expected at most one ellipsis, found more for {}", Name(self))));
         }
         // `axis` is an axis of the result so far; `own` is the corresponding axis of this tensor.
         let (mut result, mut axis, mut own) = (self.clone(), 0, 0);

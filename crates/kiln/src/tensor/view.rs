@@ -164,7 +164,7 @@ impl Tensor {
         let shape = shape.into().checked().map_err(|error| error.context("broadcast_to"))?;
         if self.shape().broadcast(&shape).as_ref() != Some(&shape) {
             let name = Name(self);
-            return Err(mismatch(format!("broadcast_to expected a shape that {name} spreads to, found {shape}")));
+            return Err(mismatch(format!("broadcast_to expected a shape that {name} broadcasts to, found {shape}")));
         }
         self.broadcast_unchecked(&shape)
     }

@@ -343,7 +343,7 @@ fn a_wrong_gradient_is_found() {
     let report = check_gradients(|p| Tensor::apply(&WRONG, &[&p[0]]), &[&x], GradientCheck::new()).unwrap();
     assert_eq!((report.passed(), report.failed(), report.checked()), (false, 2, 3), "{report}");
     let text = report.to_string();
-    assert!(text.contains("input 0 (3,): 2 of 3 elements wrong; furthest at [2]"), "{text}");
+    assert!(text.contains("input 0 (3,): 2 of 3 elements failed; largest error at [2]"), "{text}");
     // One that is left out: the gradient of a constant.
     let report = check_gradients(|p| p[0].mul(&p[0].detach()), &[&x], GradientCheck::new()).unwrap();
     assert_eq!(report.failed(), 3, "{report}");

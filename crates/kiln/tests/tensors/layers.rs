@@ -329,7 +329,7 @@ fn inputs_that_do_not_fit_are_named() {
         (
             GroupNorm::new(3, 4, device).map(|_| zeros(&[1])),
             ErrorKind::InvalidArgument,
-            "3 groups share evenly, found 4",
+            "channels divisible by 3 groups, found 4",
         ),
         (Lstm::new(0, 4, device).map(|_| zeros(&[1])), ErrorKind::InvalidArgument, "at least one layer"),
     ];

@@ -35,7 +35,7 @@ pub(super) fn read(
     let Some(dtype) = dtype.or_else(|| same(entry.dtype)) else {
         let (found, path) = (entry.describe(), &source.name);
         let message = format!(
-            "{path}: {name} expected a stored dtype that Kiln has, found {found}; convert it with Weights::to_dtype"
+            "{path}: {name} expected a dtype that Kiln supports, found {found}; convert it with Weights::to_dtype"
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     };

@@ -39,7 +39,7 @@ pub(super) fn read(path: &Path) -> Result<Index> {
         let message = format!("expected a file of at most {MAX_INDEX_BYTES} bytes, found {} bytes", metadata.len());
         return Err(corrupt(&name, &message));
     }
-    let wrong = |what: &str| corrupt(&name, &format!("expected an index of safetensors, found {what}"));
+    let wrong = |what: &str| corrupt(&name, &format!("expected a safetensors index, found {what}"));
     let text = std::fs::read(path).map_err(io)?;
     let value: Value = serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
     let map = value["weight_map"].as_object().ok_or_else(|| wrong("no `weight_map`"))?;
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path) -> Result<Index> {
         // An untrusted index must not open files outside its directory.
         let mut parts = Path::new(shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            return Err(wrong(&format!("`{shard}` as the file of {tensor}, which is no plain file name")));
+            return Err(wrong(&format!("`{shard}` as the file of {tensor}, which is not a plain file name")));
         }
         tensors.insert(tensor.clone(), folder.join(shard));
     }
@@ -72,7 +72,7 @@ impl Index {
         if missing.is_empty() {
             return Ok(());
         }
-        let message = format!("expected tensors that are not there: {}", missing.join("; "));
+        let message = format!("expected all tensors of the index, missing are {}", missing.join("; "));
         Err(corrupt(&path.display().to_string(), &message))
     }
 }

@@ -307,7 +307,7 @@ impl Weights {
     fn near(&self, name: &str, shape: Option<&Shape>) -> String {
         let all = self.files.entries.iter().map(|(name, entry)| (name.as_str(), &entry.shape[..]));
         let near = similar::similar_names(name, shape.map(|shape| &shape[..]), all);
-        if near.is_empty() { near } else { format!(" (near names: {near})") }
+        if near.is_empty() { near } else { format!(" (similar names: {near})") }
     }
 
     fn wrong(&self, message: &str) -> Error {

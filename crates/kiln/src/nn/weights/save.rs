@@ -35,7 +35,7 @@ pub fn save_tensors(
     let mut names: Vec<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(wrong(path, format!("expected a name for each tensor, found {} twice", pair[0])));
+        return Err(wrong(path, format!("expected distinct tensor names, found {} twice", pair[0])));
     }
     let bytes = tensors.iter().map(|(_, tensor)| bytes(tensor)).collect::<Result<Vec<_>>>()?;
     let mut views = Vec::new();

@@ -70,7 +70,7 @@ impl Source {
         };
         // Opening a pipe would block until a writer appears.
         if !fs::metadata(path).map_err(|error| fault(&error))?.is_file() {
-            return Err(fault(&"expected a file, found something else"));
+            return Err(fault(&"expected a regular file, found something else"));
         }
         let file = File::open(path).map_err(|error| fault(&error))?;
         let map = MmapOptions::new().map_raw_read_only(&file).map_err(|error| fault(&error))?;
@@ -93,7 +93,7 @@ impl Source {
     /// # Errors
     /// Returns `Corrupt` if the header does not match the file.
     pub(super) fn header(&self) -> Result<Header> {
-        let wrong = |what: String| corrupt(&self.name, &format!("expected a file of safetensors, found {what}"));
+        let wrong = |what: String| corrupt(&self.name, &format!("expected a safetensors file, found {what}"));
         let mut length = [0; PREAMBLE_BYTES as usize];
         if self.len() < PREAMBLE_BYTES {
             return Err(wrong(format!("{} bytes", self.len())));
@@ -138,7 +138,7 @@ impl Source {
             Bytes::Mapped { map, file } => {
                 let length = file.metadata().map_or(0, |metadata| metadata.len());
                 if length < end {
-                    let message = format!("expected a file of {} bytes, found {length}: it was changed", self.len());
+                    let message = format!("expected a file of {} bytes, found {length}: it was truncated", self.len());
                     return Err(corrupt(&self.name, &message));
                 }
                 copy_mapped(map, at as usize, to);

@@ -112,8 +112,9 @@ impl Tensor {
     pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
         if !self.is_tracked() {
             let found = Name(self);
-            let message =
-                format!("backward expected a result of tensors of requires_grad, found {found}, which is not tracked");
+            let message = format!(
+                "backward expected a tensor computed from one with requires_grad, found {found}, which is not tracked"
+            );
             return Err(invalid(message));
         }
         let BackwardOptions { gradient, retains_graph, creates_graph } = options;
@@ -289,8 +290,11 @@ fn check_all(inputs: &[Tensor], found: Vec<Option<Tensor>>) -> Result<Vec<Option
     let name =
         |found: &Option<Tensor>| found.as_ref().map_or_else(|| "none".to_string(), |tensor| Name(tensor).to_string());
     let found: Vec<String> = found.iter().map(name).collect();
-    let message =
-        format!("expected a gradient for each input, like it ({wanted}), found {} ({})", found.len(), found.join(", "));
+    let message = format!(
+        "expected a gradient for each input with its shape and dtype ({wanted}), found {} ({})",
+        found.len(),
+        found.join(", ")
+    );
     Err(invalid(message))
 }
 

@@ -126,7 +126,7 @@ impl fmt::Display for GradientReport {
         for (number, InputReport { shape, checked, failed, worst }) in self.inputs.iter().enumerate() {
             let verdict = match (checked, failed) {
                 (0, _) => "no elements".to_string(),
-                (_, 0) => format!("all {checked} elements right"),
+                (_, 0) => format!("all {checked} elements passed"),
                 _ => format!("{failed} of {checked} elements failed"),
             };
             write!(f, "input {number} {shape}: {verdict}")?;
@@ -134,8 +134,8 @@ impl fmt::Display for GradientReport {
                 let Element { number, gradient, difference, allowed } = worst;
                 let off = (gradient - difference).abs();
                 let index = multi_index(shape, *number);
-                write!(f, "; furthest at {index:?}: gradient {gradient:.6}, by differences {difference:.6}, ")?;
-                write!(f, "off by {off:.2e} where {allowed:.2e} is allowed")?;
+                write!(f, "; largest error at {index:?}: gradient {gradient:.6}, finite difference {difference:.6}, ")?;
+                write!(f, "error {off:.2e}, tolerance {allowed:.2e}")?;
             }
             writeln!(f)?;
         }
@@ -185,8 +185,9 @@ pub fn check_gradients(
     }
     let only_f32 = |tensor: &Tensor| {
         let found = Name(tensor);
-        let message =
-            format!("check_gradients expected tensors of f32, whose differences say something, found {found}");
+        let message = format!(
+            "check_gradients expected f32 tensors, found {found}; finite differences of other dtypes are too inexact"
+        );
         if tensor.dtype() == DType::F32 { Ok(()) } else { Err(unsupported(message)) }
     };
     inputs.iter().try_for_each(|input| only_f32(input))?;

@@ -111,7 +111,7 @@ impl Tensor {
     pub fn set_grad(&self, gradient: Option<Self>) -> Result<()> {
         let wrong = |what: &str| invalid(format!("set_grad expected {what}, found {}", Name(self)));
         let Some(record) = self.0.record.as_ref().filter(|record| record.is_leaf()) else {
-            return Err(wrong("a tensor of requires_grad"));
+            return Err(wrong("a tensor with requires_grad"));
         };
         if let Some(gradient) = &gradient
             && !gradient.0.kind.is_like(&self.0.kind)

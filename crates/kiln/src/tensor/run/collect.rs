@@ -52,7 +52,7 @@ enum Input {
 #[derive(Default)]
 pub(crate) struct Collector {
     /// Cleared graphs for reuse, so that collecting does not allocate.
-    #[expect(clippy::vec_box, reason = "moving one costs more than the allocation that it had once")]
+    #[expect(clippy::vec_box, reason = "a box is cheaper to move than the struct, and is allocated once")]
     spare: Mutex<Vec<Box<Collected>>>,
 }
 
@@ -137,7 +137,7 @@ impl Collected {
 
     /// Adds a stored tensor as an input node.
     fn push_input(&mut self, tensor: Tensor) {
-        let storage = tensor.0.storage().expect("what is not planned is stored");
+        let storage = tensor.0.storage().expect("a tensor without a planned op is stored");
         let ty = &tensor.0.kind.ty;
         match without_offset(storage, &tensor) {
             Some((part, layout)) => {

@@ -75,7 +75,7 @@ impl fmt::Display for TensorExplanation {
         let origin = if self.was_planned { "found in the plan cache" } else { "planned now" };
         write!(f, "on {}, {origin}", self.device)?;
         if self.variant > 1 {
-            write!(f, ", set of shapes number {} of this computation", self.variant)?;
+            write!(f, ", shape variant {} of this computation", self.variant)?;
         }
         writeln!(f)?;
         write!(f, "{}", plan.explain())

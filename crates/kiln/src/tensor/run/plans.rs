@@ -67,7 +67,7 @@ impl PlanCache {
         let plans = self.plans.as_ref().map_err(Clone::clone)?;
         let found = plans.get_or_try_insert_with(&collected.key, || {
             let graph = collected.graph();
-            debug_assert_eq!(collected.key, plan::key(&graph), "the key is that of the graph");
+            debug_assert_eq!(collected.key, plan::key(&graph), "the incremental key must equal the key of the graph");
             self.create(device, &graph)
         });
         found.map_err(|Failure(error)| error)
@@ -116,7 +116,7 @@ impl CachedPlan {
                 Source::Value(value) => match numbers[value] {
                     Some(number) => deliveries[number].push(delivery),
                     None => {
-                        let message = format!("expected {source:?} in a buffer of its own, found it in a slot");
+                        let message = format!("expected {source:?} in a dedicated buffer, found it in a slot");
                         return Err(Error::new(ErrorKind::Internal, message));
                     }
                 },

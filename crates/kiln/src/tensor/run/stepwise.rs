@@ -69,7 +69,7 @@ pub(super) fn with_nan_check(device: &Device, collected: &Collected) -> Result<V
                 let (op, result) = (nodes[id].op.name(), Name(result));
                 let inputs = crate::tensor::check::names(inputs);
                 Err(invalid(format!(
-                    "NaN check expected finite elements, found {value} at element {place} of {result}, which `{op}` made of \
+                    "NaN check expected finite elements, found {value} at element {place} of {result}, which `{op}` computed from \
                      finite elements of {inputs}"
                 )))
             }

@@ -84,7 +84,7 @@ impl Tensor {
             if matches!(node.op, Op::Reduce(..) | Op::Kernel(_)) {
                 adding_up += bound.absolute;
             }
-            report.compare(node, result, &found, &expected, &bound, "op by op", "the CPU device")
+            report.compare(node, result, &found, &expected, &bound, "op by op", "on the CPU device")
         })?;
         let output = graph.outputs[0];
         if let Some(node) = nodes.get(output).filter(|node| !matches!(node.op, Op::Input(_))) {
@@ -113,7 +113,7 @@ impl Tensor {
 
 impl VerifyReport {
     /// Compares two results of one op; the first difference beyond the bound is an error.
-    #[expect(clippy::too_many_arguments, reason = "what is compared, and how both sides are called")]
+    #[expect(clippy::too_many_arguments, reason = "the two results, their bound and the names of both sides")]
     fn compare(
         &mut self,
         node: &OpNode,
@@ -138,8 +138,8 @@ impl VerifyReport {
             if share.is_nan() || share > 1.0 {
                 let name = Name(result);
                 let message = format!(
-                    "`{op}` expected {expected} at element {place} of {name} as {other} has it, found {found} {one}; the \
-                     difference is {:e}, allowed are {allowed:e}",
+                    "`{op}` expected {expected} at element {place} of {name} as computed {other}, found {found} {one}; \
+                     the difference is {:e}, the tolerance {allowed:e}",
                     (found - expected).abs()
                 );
                 return Err(Error::new(ErrorKind::Internal, message));
