@@ -1,11 +1,11 @@
-//! The methods of [`Tensor`] that are not elementwise and make one tensor, by name.
+//! The table of [`Tensor`] methods that are not elementwise and return one tensor, by name.
 
 use super::{Call, CallError, Parameter};
 use crate::arguments::Axes;
 use crate::nn::{AttentionOptions, PoolWindow};
 use crate::{DType, Error, ErrorKind, Result, Tensor};
 
-/// A method of [`Tensor`] that makes one tensor.
+/// A method of [`Tensor`] that returns one tensor. See [`Function`](super::Function) for an example.
 #[derive(Debug)]
 pub struct Method {
     pub(super) name: &'static str,
@@ -42,164 +42,164 @@ macro_rules! methods {
 }
 
 methods! { |device|
-    /// The sum over all axes, one, or several.
+    /// The sum over all axes, or over the given ones.
     sum(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::sum, Tensor::sum_keepdim]);
-    /// The mean.
+    /// The mean over all axes, or over the given ones.
     mean(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::mean, Tensor::mean_keepdim]);
-    /// The largest; `maximum` compares two tensors.
+    /// The largest element; `maximum` compares two tensors.
     max(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::max, Tensor::max_keepdim]);
-    /// The smallest; `minimum` compares two tensors.
+    /// The smallest element; `minimum` compares two tensors.
     min(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::min, Tensor::min_keepdim]);
-    /// The place of the first largest, as u32.
+    /// The index of the first largest element, as u32.
     argmax(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::argmax, Tensor::argmax_keepdim]);
-    /// The place of the first smallest, as u32.
+    /// The index of the first smallest element, as u32.
     argmin(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::argmin, Tensor::argmin_keepdim]);
-    /// The unbiased variance.
+    /// The unbiased variance (divided by n - 1).
     var(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::var, Tensor::var_keepdim]);
-    /// The square root of the unbiased variance.
+    /// The standard deviation: the square root of the unbiased variance.
     std(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::std, Tensor::std_keepdim]);
     /// The L2 norm.
     norm(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::norm, Tensor::norm_keepdim]);
     /// The logarithm of the sum of exponentials.
     logsumexp(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) =>
         reduce(&x, axis, keepdim, [Tensor::logsumexp, Tensor::logsumexp_keepdim]);
-    /// Exponentials along an axis, divided by their sum.
+    /// Softmax along an axis: `e^x` divided by its sum.
     softmax(x: Tensor, axis: isize = -1) => x.softmax(axis);
-    /// The logarithm of softmax.
+    /// The logarithm of softmax along an axis.
     log_softmax(x: Tensor, axis: isize = -1) => x.log_softmax(axis);
-    /// Less the mean, divided by the standard deviation, along the last axis.
+    /// Layer normalization over the last axis: `(x - mean) / sqrt(variance + eps) * weight + bias`.
     layer_norm(x: Tensor, weight: Option<Tensor> = none, bias: Option<Tensor> = none, eps: f64 = 1e-5) =>
         x.layer_norm(weight.as_ref(), bias.as_ref(), eps as f32);
-    /// Divided by the root mean square along the last axis.
+    /// RMS normalization over the last axis: `x / sqrt(mean(x^2) + eps) * weight`.
     rms_norm(x: Tensor, weight: Option<Tensor> = none, eps: f64 = 1e-5) => x.rms_norm(weight.as_ref(), eps as f32);
-    /// With the statistics of each channel, which is axis 1.
+    /// Batch normalization with the given mean and variance of each channel (axis 1).
     batch_norm(x: Tensor, mean: Tensor, variance: Tensor, weight: Option<Tensor> = none, bias: Option<Tensor> = none, eps: f64 = 1e-5) =>
         x.batch_norm(&mean, &variance, weight.as_ref(), bias.as_ref(), eps as f32);
-    /// The matrix product, as `a @ b`; axes before the last two are batches.
+    /// The matrix product, also written `a @ b`; axes before the last two are batch axes.
     matmul(a: Tensor, b: Tensor) => a.matmul(&b);
-    /// The last two axes swapped, as `x.T`.
+    /// The transpose of the last two axes, also written `x.T`.
     T(x: Tensor) => x.t();
-    /// Two axes swapped.
+    /// The tensor with two axes swapped.
     transpose(x: Tensor, one: isize, other: isize) => x.transpose(one, other);
-    /// The axes in another order.
+    /// The tensor with its axes reordered.
     permute(x: Tensor, axes[...]: Vec<isize>) => x.permute(&axes);
-    /// The same elements in another shape; a length of -1 is what is left.
+    /// The same elements in another shape; a length of -1 is inferred.
     reshape(x: Tensor, shape[...]: Vec<isize>) => x.reshape(shape);
-    /// The same elements along one axis.
+    /// All elements along a single axis.
     flatten(x: Tensor) => x.flatten();
-    /// The axes from one on joined into one.
+    /// The tensor with the axes from `start` on merged into one.
     flatten_from(x: Tensor, start: isize) => x.flatten_from(start);
-    /// Elements along an axis from a start on.
+    /// `length` elements along an axis, from `start` on.
     narrow(x: Tensor, axis: isize, start: usize, length: usize) => x.narrow(axis, start, length);
-    /// The tensor several times along each axis.
+    /// The tensor repeated along each axis.
     repeat(x: Tensor, times[...]: Vec<usize>) => x.repeat(times);
-    /// Moved along an axis, and back in at the other end.
+    /// The elements shifted along an axis, wrapping around.
     roll(x: Tensor, shift: isize, axis: isize) => x.roll(shift, axis);
-    /// A number where a mask is not 0.
+    /// The tensor with `value` where the mask is not 0.
     masked_fill(x: Tensor, mask: Tensor, value: f64) => x.masked_fill(&mask, value);
-    /// Ones at the indices along a new axis, zeros elsewhere.
+    /// One-hot vectors of the indices, along a new last axis.
     one_hot(x: Tensor, depth: usize, dtype: DType = f32) => x.one_hot(depth, dtype);
-    /// The indices of elements that are not 0, a row for each.
+    /// The indices of the nonzero elements, one row for each.
     nonzero(x: Tensor) => x.nonzero();
-    /// The distinct elements, smallest first.
+    /// The distinct elements in ascending order.
     unique(x: Tensor) => x.unique();
-    /// Repeated along axes of length 1 and along new ones before them.
+    /// The tensor broadcast to a shape: axes of length 1 are expanded and leading axes added.
     broadcast_to(x: Tensor, shape[...]: Vec<usize>) => x.broadcast_to(shape);
-    /// Backwards along an axis.
+    /// The elements along an axis in reverse order.
     flip(x: Tensor, axis: isize) => x.flip(axis);
-    /// Without an axis of length 1.
+    /// The tensor without an axis of length 1.
     squeeze(x: Tensor, axis: isize) => x.squeeze(axis);
-    /// With a new axis of length 1.
+    /// The tensor with a new axis of length 1.
     unsqueeze(x: Tensor, axis: isize) => x.unsqueeze(axis);
-    /// One after the other along an axis.
+    /// The tensors concatenated along an axis.
     cat(tensors[...]: Vec<Tensor>, axis: isize = 0) => Tensor::cat(&tensors, axis);
-    /// One after the other along a new axis.
+    /// The tensors stacked along a new axis.
     stack(tensors[...]: Vec<Tensor>, axis: isize = 0) => Tensor::stack(&tensors, axis);
-    /// The elements in another dtype.
+    /// The elements converted to another dtype.
     to(x: Tensor, dtype: DType) => x.to_dtype(dtype);
-    /// As to.
+    /// Same as `to`.
     to_dtype(x: Tensor, dtype: DType) => x.to_dtype(dtype);
-    /// For each index, the element there along an axis.
+    /// For each index, the element at that index along an axis.
     gather(x: Tensor, axis: isize, index: Tensor) => x.gather(axis, &index);
-    /// The slices along an axis that the indices name.
+    /// The slices along an axis at the given indices.
     index_select(x: Tensor, axis: isize, index: Tensor) => x.index_select(axis, &index);
-    /// The rows that the indices name.
+    /// The rows of a table at the given indices.
     embedding(table: Tensor, index: Tensor) => table.embedding(&index);
-    /// With elements of `source` at the places that the indices name.
+    /// The tensor with elements of `source` written at the indices along an axis.
     scatter(x: Tensor, axis: isize, index: Tensor, source: Tensor) => x.scatter(axis, &index, &source);
-    /// As scatter, but added to what is there.
+    /// The tensor with elements of `source` added at the indices along an axis.
     scatter_add(x: Tensor, axis: isize, index: Tensor, source: Tensor) =>
         x.scatter_add(axis, &index, &source);
-    /// The sums along an axis of each element and all before it.
+    /// The cumulative sum along an axis.
     cumsum(x: Tensor, axis: isize = -1) => x.cumsum(axis);
-    /// The products along an axis of each element and all before it.
+    /// The cumulative product along an axis.
     cumprod(x: Tensor, axis: isize = -1) => x.cumprod(axis);
-    /// The elements in order along an axis.
+    /// The elements sorted along an axis.
     sort(x: Tensor, axis: isize = -1, descending: bool = false) => x.sort(axis, descending).map(|(values, _)| values);
     /// The indices that sort the elements along an axis, as u32.
     argsort(x: Tensor, axis: isize = -1, descending: bool = false) => x.argsort(axis, descending);
-    /// The k largest elements along an axis in order, or the smallest.
+    /// The k largest elements along an axis in descending order; with `largest=false` the k smallest, ascending.
     topk(x: Tensor, k: usize, axis: isize = -1, largest: bool = true) => x.topk(k, axis, largest).map(|(values, _)| values);
-    /// The largest in each position of a window over (batch, channels, height, width); it moves by its size unless a stride is given.
+    /// The maximum of each window of (batch, channels, height, width); the stride is the window size unless given.
     max_pool2d(x: Tensor, size: Vec<usize>, stride: Option<Vec<usize>> = none, padding: Vec<usize> = 0) =>
         x.max_pool2d(pool_options(&size, stride.as_deref(), &padding)?);
-    /// The mean in each position of a window, as max_pool2d.
+    /// The mean of each window of (batch, channels, height, width); the stride is the window size unless given.
     avg_pool2d(x: Tensor, size: Vec<usize>, stride: Option<Vec<usize>> = none, padding: Vec<usize> = 0) =>
         x.avg_pool2d(pool_options(&size, stride.as_deref(), &padding)?);
-    /// The largest in each position of a window over (batch, channels, length).
+    /// The maximum of each window of (batch, channels, length).
     max_pool1d(x: Tensor, size: usize, stride: Option<usize> = none, padding: usize = 0) =>
         x.max_pool1d(PoolWindow::new(size).stride(stride.unwrap_or(size)).padding(padding));
-    /// The mean in each position of a window over (batch, channels, length).
+    /// The mean of each window of (batch, channels, length).
     avg_pool1d(x: Tensor, size: usize, stride: Option<usize> = none, padding: usize = 0) =>
         x.avg_pool1d(PoolWindow::new(size).stride(stride.unwrap_or(size)).padding(padding));
-    /// Means over parts of (batch, channels, height, width), such that each channel has this size.
+    /// The mean of (batch, channels, height, width) over windows chosen so that the output has this height and width.
     adaptive_avg_pool2d(x: Tensor, size: Vec<usize>) => x.adaptive_avg_pool2d(pair(&size)?);
-    /// A sum of products, as in einsum('ij,jk->ik', a, b).
+    /// Einstein summation: einsum('ij,jk->ik', a, b).
     einsum(equation: String, tensors[...]: Vec<Tensor>) => Tensor::einsum(&equation, &tensors);
-    /// Scaled dot-product attention; scale is 1/sqrt(d) unless given.
+    /// Scaled dot-product attention; the scale is 1/sqrt(d) unless given.
     attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Option<Tensor> = none, scale: Option<f64> = none, causal: bool = false) =>
         attention([&queries, &keys, &values], mask.as_ref(), scale, causal);
-    /// Rotary positions along the last axis but one.
+    /// Rotary position embedding; positions run along the second-to-last axis.
     rope(x: Tensor, first: usize = 0, base: f64 = 10000) => x.rope(first, base as f32);
-    /// Zeros with this probability, the rest scaled up.
+    /// The tensor with elements zeroed with this probability, and the others scaled up.
     dropout(x: Tensor, probability: f64, seed: usize = 0) => x.dropout(probability as f32, seed as u64);
-    /// Evenly distributed numbers from 0 to 1; see `--seed`.
+    /// Uniform random numbers from 0 to below 1; see `--seed`.
     rand(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::rand(shape, dtype, device);
-    /// Normally distributed numbers; see `--seed`.
+    /// Standard normal random numbers; see `--seed`.
     randn(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::randn(shape, dtype, device);
-    /// One number in every element.
+    /// A tensor with every element set to `value`.
     full(shape: Vec<usize>, value: f64, dtype: DType = f32) => Tensor::full(shape, value, dtype, device);
-    /// Zeros.
+    /// A tensor of zeros.
     zeros(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::zeros(shape, dtype, device);
-    /// Ones.
+    /// A tensor of ones.
     ones(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::ones(shape, dtype, device);
-    /// Zeros of the shape and dtype of a tensor.
+    /// Zeros with the shape and dtype of a tensor.
     zeros_like(x: Tensor) => x.zeros_like();
-    /// Ones of the shape and dtype of a tensor.
+    /// Ones with the shape and dtype of a tensor.
     ones_like(x: Tensor) => x.ones_like();
-    /// One number, in the shape and dtype of a tensor.
+    /// A tensor with every element set to `value`, with the shape and dtype of a tensor.
     full_like(x: Tensor, value: f64) => x.full_like(value);
-    /// As `rand`, in the shape and dtype of a tensor.
+    /// Uniform random numbers with the shape and dtype of a tensor.
     rand_like(x: Tensor) => x.rand_like();
-    /// As `randn`, in the shape and dtype of a tensor.
+    /// Standard normal random numbers with the shape and dtype of a tensor.
     randn_like(x: Tensor) => x.randn_like();
-    /// Evenly spaced numbers from `start` to `end`.
+    /// `count` evenly spaced numbers from `start` to `end`, both included.
     linspace(start: f64, end: f64, count: usize, dtype: DType = f32) => Tensor::linspace(start, end, count, dtype, device);
-    /// Numbers from `start` up to before `end`.
+    /// Numbers from `start` to below `end` in steps of `step`.
     arange(start: f64, end: f64, step: f64 = 1, dtype: DType = f32) =>
         Tensor::arange(start, end, step, dtype, device);
     /// The identity matrix.
     eye(length: usize, dtype: DType = f32) => Tensor::eye(length, dtype, device);
-    /// Ones on and below a diagonal.
+    /// A matrix with ones on and below a diagonal, zeros above.
     tri(rows: usize, columns: usize, diagonal: i32 = 0, dtype: DType = f32) =>
         Tensor::tri(rows, columns, diagonal, dtype, device);
-    /// What is on and below a diagonal.
+    /// The lower triangle: elements above a diagonal are 0.
     tril(x: Tensor, diagonal: i32 = 0) => x.tril(diagonal);
-    /// What is on and above a diagonal.
+    /// The upper triangle: elements below a diagonal are 0.
     triu(x: Tensor, diagonal: i32 = 0) => x.triu(diagonal);
 }
 
-/// Reduces along all axes, one, or several: by the first method where they are left out, by the second where they are kept.
+/// Reduces over the given axes, or all: with the first method if the axes are removed, with the second if they are kept.
 fn reduce(
     x: &Tensor,
     axes: Option<Vec<isize>>,
@@ -248,7 +248,7 @@ fn attention(
 mod tests {
     use crate::function::Function;
 
-    /// A public method of `Tensor` that makes one tensor of arguments that a [`Dynamic`] can hold is in the table, or is left out here for a reason.
+    /// Every public method of `Tensor` that returns one tensor and whose arguments a `Dynamic` can hold is in the table, or is excluded here with a reason.
     #[test]
     fn methods_of_tensor_are_functions() {
         const TYPES: &[&str] = &[
@@ -275,11 +275,11 @@ mod tests {
         let is_left_out = |name: &str| match name {
             // Written as `x.T` and `x[1]`.
             "t" | "select" => true,
-            // Of elements in memory: `--in` reads a file.
+            // Takes elements in memory; `--in` reads a file.
             "from_slice" => true,
-            // They change where elements are, or what is recorded, and not what an expression comes to.
+            // These change placement or tracking, not the value of an expression.
             "contiguous" | "to_device" | "requires_grad" => true,
-            // A call of two functions fuses in the same way.
+            // Calling the functions one after the other fuses in the same way; `keepdim` is an argument.
             _ => name.starts_with("fused_") || name.ends_with("_keepdim"),
         };
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor");

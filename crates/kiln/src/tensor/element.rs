@@ -176,9 +176,9 @@ macro_rules! methods {
         methods!(@@@ $input $element ($value ", 1.0, 3.0") ("1, 3") $aliases $doc $constant $name $a $b);
     };
     (@@@ $input:literal $element:literal ($($values:literal)+) ($($call:literal)?) [$($alias:literal)*] $doc:literal $constant:ident $name:ident $($arg:ident)*) => {
-        #[doc = concat!(" ", $doc)]
+        #[doc = concat!("Computes `", stringify!($name), "` elementwise. ", $doc)]
         ///
-        #[doc = concat!(" Corner cases and accuracy: [`op::", stringify!($constant), "`](kiln_ir::op::", stringify!($constant), ").")]
+        #[doc = concat!("Corner cases and accuracy: [`op::", stringify!($constant), "`](kiln_ir::op::", stringify!($constant), ").")]
         ///
         /// ```
         /// # fn main() -> kiln::Result<()> {
