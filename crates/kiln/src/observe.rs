@@ -34,6 +34,8 @@ pub use kiln_device::observe::*;
 use crate::{Device, Error, ErrorKind, Result};
 
 /// Name of the setting that holds the path of the event file.
+///
+/// See [`watch_from_settings`] for an example.
 pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 
 /// Writes the events of a device to the file named by the setting [`EVENTS_SETTING`]. If another device already has

@@ -6,6 +6,8 @@ use kiln_device::{DeviceInfo, DeviceKind};
 use kiln_ir::{Error, ErrorKind, Result};
 
 /// The default device of this machine, why it was chosen, and why the others were rejected.
+///
+/// See [`Device::choose`] for an example.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The default device, opened.
@@ -17,6 +19,8 @@ pub struct Choice {
 }
 
 /// A device of this machine that is not the default.
+///
+/// See [`Device::choose`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The [`DeviceInfo::id`] of the device.

@@ -12,6 +12,8 @@ impl Device {
     /// Lists every device of this machine without opening one: the CPU device, then the GPUs, best first.
     ///
     /// Querying the GPU drivers takes up to a few tenths of a second.
+    ///
+    /// See [`Device`] for an example.
     pub fn list() -> Vec<DeviceInfo> {
         with_cpu(gpus::probe().unwrap_or_default())
     }
@@ -21,6 +23,14 @@ impl Device {
     /// A software GPU (llvmpipe, SwiftShader, WARP) is slower than the CPU device and is opened only by
     /// [index](Self::gpu) or [name](Self::by_name). [`choose`](Self::choose) also returns the reason for the choice.
     ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let device = kiln::Device::best()?;
+    /// println!("{} ({})", device.info().name, device.info().kind);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Same as [`cpu`](Self::cpu).
     pub fn best() -> Result<Self> {
@@ -28,6 +38,17 @@ impl Device {
     }
 
     /// Opens the default device as [`best`](Self::best) does, and returns why it was chosen and the others were not.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let choice = kiln::Device::choose()?;
+    /// println!("{}: {}", choice.device.info().id, choice.reason);
+    /// for rejection in &choice.rejected {
+    ///     println!("not {}: {}", rejection.id, rejection.reason);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Same as [`cpu`](Self::cpu).
@@ -45,6 +66,14 @@ impl Device {
     /// Opens the CPU device with one thread per core. It needs no driver. Compiled kernels are stored between runs in
     /// [`kernel_cache_dir`](crate::cache::kernel_cache_dir).
     ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let device = kiln::Device::cpu()?;
+    /// assert_eq!(device.info().id, "cpu");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns the system error if memory or threads cannot be allocated.
     pub fn cpu() -> Result<Self> {
@@ -53,6 +82,8 @@ impl Device {
 
     /// Opens the CPU device with these settings. Compiled kernels are stored in
     /// [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the settings name another directory or none.
+    ///
+    /// See [`device`](crate::device) for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if the settings contradict each other. Otherwise same as [`cpu`](Self::cpu).
@@ -63,6 +94,8 @@ impl Device {
     /// Opens a CPU device that checks WGSL kernels while they run and collects errors such as data races for
     /// [`take_findings`](Self::take_findings). It is slow and meant for debugging: see [`CpuOptions::sanitized`].
     ///
+    /// See `Device::take_findings` for an example.
+    ///
     /// # Errors
     /// Same as [`cpu`](Self::cpu).
     pub fn sanitized() -> Result<Self> {
@@ -71,6 +104,14 @@ impl Device {
 
     /// Opens the GPU with this index among the GPUs of [`list`](Self::list), software GPUs included. Compiled kernels
     /// are stored between runs in [`kernel_cache_dir`](crate::cache::kernel_cache_dir).
+    ///
+    /// ```no_run
+    /// # fn main() -> kiln::Result<()> {
+    /// let device = kiln::Device::gpu(0)?;
+    /// println!("{}", device.info().name);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Returns `Unsupported` if the GPU does not exist, its driver fails to open it, or the feature `gpu` of this
@@ -82,6 +123,18 @@ impl Device {
     /// Opens a GPU with these settings. Compiled kernels are stored in
     /// [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the settings name another directory or none.
     ///
+    /// ```no_run
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::cache::KernelCacheOptions;
+    /// use kiln::device::GpuOptions;
+    ///
+    /// let options = GpuOptions::new().kernels(KernelCacheOptions::new().without_disk());
+    /// let device = kiln::Device::gpu_with(0, options)?;
+    /// println!("{}", device.info().name);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Same as [`gpu`](Self::gpu), and `InvalidArgument` if the settings contradict each other.
     #[cfg(feature = "gpu")]
@@ -92,6 +145,8 @@ impl Device {
     /// Opens the device with this name: `cpu`, `gpu` for the first GPU, `gpu:1` for the GPU with index 1. These are the ids
     /// of [`list`](Self::list), for settings and command lines.
     ///
+    /// See [`Device`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` with a list of the valid names if the name is malformed or the GPU does not exist.
     /// Otherwise same as [`cpu`](Self::cpu) and [`gpu`](Self::gpu).
@@ -100,6 +155,16 @@ impl Device {
     }
 
     /// Opens the device with this name and these kernel cache settings.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::cache::KernelCacheOptions;
+    ///
+    /// let device = kiln::Device::by_name_with("cpu", KernelCacheOptions::new().without_disk())?;
+    /// assert!(device.kernel_store().is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Same as [`by_name`](Self::by_name), and `InvalidArgument` if the settings contradict each other.

@@ -4,6 +4,8 @@ use crate::{DType, Device, Result, Tensor};
 use std::fmt;
 
 /// An argument of a [`Function`](super::Function).
+///
+/// See [`function`](super) for an example.
 #[derive(Clone, Debug)]
 pub enum Dynamic {
     /// A tensor.
@@ -27,6 +29,16 @@ const MAX_INTEGER: f64 = (1u64 << 53) as f64;
 
 impl Dynamic {
     /// Returns the value of a keyword: `inf`, `nan`, `true`, `false`, `none` or a dtype.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::function::Dynamic;
+    ///
+    /// assert!(matches!(Dynamic::from_keyword("true"), Some(Dynamic::Flag(true))));
+    /// assert!(Dynamic::from_keyword("softmax").is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_keyword(word: &str) -> Option<Self> {
         match word {
             "inf" => Some(Self::Number(f64::INFINITY)),
@@ -44,6 +56,17 @@ impl Dynamic {
     }
 
     /// Returns the value as an integer if it is a whole number.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::function::{Dynamic, Function};
+    ///
+    /// assert_eq!(Dynamic::Number(1.5).integer(), None);
+    /// let axis = Function::by_name("softmax").unwrap().parameters()[1];
+    /// assert_eq!(axis.default_value().and_then(|value| value.integer()), Some(-1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn integer(&self) -> Option<isize> {
         match self {
             Self::Number(number) if number.fract() == 0.0 && number.abs() <= MAX_INTEGER => Some(*number as isize),

@@ -30,6 +30,15 @@ use kiln_ir::op::{self, ElementOp, Signature};
 use std::fmt;
 
 /// A parameter of a function.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// let softmax = kiln::function::Function::by_name("softmax").unwrap();
+/// let axis = softmax.parameters()[1];
+/// assert_eq!((axis.name, axis.default, axis.takes_rest), ("axis", Some("-1"), false));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// The name.
@@ -42,6 +51,8 @@ pub struct Parameter {
 
 impl Parameter {
     /// Returns the value of the default.
+    ///
+    /// See [`Dynamic::integer`] for an example.
     pub fn default_value(self) -> Option<Dynamic> {
         self.default.map(Dynamic::parse)
     }
@@ -56,6 +67,8 @@ impl fmt::Display for Parameter {
 }
 
 /// A tensor function.
+///
+/// See [`function`](self) for an example.
 #[derive(Clone, Copy, Debug)]
 pub enum Function {
     /// An elementwise op.
@@ -65,6 +78,18 @@ pub enum Function {
 }
 
 /// An error of a call, with the argument that caused it, if any.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::function::{Dynamic, Function};
+///
+/// let relu = Function::by_name("relu").unwrap();
+/// let error = relu.call(&[Dynamic::None], &device).unwrap_err();
+/// assert_eq!(error.argument, Some(0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CallError {
     /// The position of the argument.
@@ -89,16 +114,28 @@ impl From<Error> for CallError {
 
 impl Function {
     /// Returns all functions.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let names: Vec<&str> = kiln::function::Function::all().map(|function| function.name()).collect();
+    /// assert!(names.contains(&"relu") && names.contains(&"softmax"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn all() -> impl Iterator<Item = Self> {
         op::all().iter().copied().map(Self::Op).chain(methods::ALL.iter().map(Self::Method))
     }
 
     /// Returns the function with this name.
+    ///
+    /// See [`function`](self) for an example.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::all().find(|function| function.name() == name)
     }
 
     /// Returns the name.
+    ///
+    /// See [`all`](Self::all) for an example.
     pub fn name(self) -> &'static str {
         match self {
             // Ops whose names are Rust keywords end with `_` in the table.
@@ -108,6 +145,14 @@ impl Function {
     }
 
     /// Returns a one-sentence description.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let relu = kiln::function::Function::by_name("relu").unwrap();
+    /// assert!(relu.doc().ends_with('.'));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn doc(self) -> &'static str {
         match self {
             Self::Op(op) => op.doc,
@@ -116,6 +161,8 @@ impl Function {
     }
 
     /// Returns the parameters.
+    ///
+    /// See [`Parameter`] for an example.
     pub fn parameters(self) -> Vec<Parameter> {
         match self {
             Self::Op(op) => {
@@ -126,6 +173,8 @@ impl Function {
     }
 
     /// Returns the name with the parameters: `softmax(x, axis=-1)`.
+    ///
+    /// See [`function`](self) for an example.
     pub fn signature(self) -> String {
         let parameters: Vec<String> = self.parameters().iter().map(ToString::to_string).collect();
         format!("{}({})", self.name(), parameters.join(", "))
@@ -133,6 +182,8 @@ impl Function {
 
     /// Calls the function with arguments for the leading parameters; the others take their defaults. Functions
     /// without a tensor argument create their result on `device`.
+    ///
+    /// See [`function`](self) for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if an argument is missing, unexpected, or of the wrong type, and otherwise the error

@@ -18,6 +18,8 @@ use std::sync::{Arc, Weak};
 /// It holds weak references: a device closes when the program drops it, at most one snapshot later. Its last metrics
 /// stay, with `kiln_device_open` 0, until a device with the same id is added. While the watch lives, the kernels of
 /// its devices are [counted and timed](Device::profile).
+///
+/// See [`metrics`](super) for an example.
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
@@ -43,12 +45,16 @@ enum State {
 
 impl Watch {
     /// Creates a watch without devices.
+    ///
+    /// See [`metrics`](super) for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a device, labelled with its id, or `cpu#2` and so on if that label is taken. A device that is already in
     /// the set is not added again.
+    ///
+    /// See [`metrics`](super) for an example.
     pub fn add(&self, device: &Device) {
         let mut devices = self.0.devices.lock();
         let is_same = |watched: &WatchedDevice| matches!(&watched.state, State::Open { device: known, .. } if known.is_of(device));
@@ -74,6 +80,16 @@ impl Watch {
     }
 
     /// Returns the current metrics of all devices, in the order in which they were added.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let watch = kiln::metrics::Watch::new();
+    /// watch.add(&device);
+    /// assert!(watch.snapshot().iter().any(|metric| metric.name == "kiln_device_open"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn snapshot(&self) -> Vec<Metric> {
         let own = [("version", env!("CARGO_PKG_VERSION")), ("pid", &std::process::id().to_string())];
         let mut all = vec![Metric::gauge("kiln_info", "Version and process id; always 1.").sample(&own, 1.0)];
@@ -94,12 +110,24 @@ impl Watch {
     }
 
     /// Returns the current metrics of all devices in the Prometheus text format.
+    ///
+    /// See [`metrics`](super) for an example.
     pub fn to_prometheus(&self) -> String {
         to_prometheus(&self.snapshot())
     }
 
     /// Returns the current metrics of all devices as JSON. `kiln top` reads it from `/metrics.json`; [`to_json`]
     /// describes the format.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let watch = kiln::metrics::Watch::new();
+    /// watch.add(&device);
+    /// assert!(watch.to_json().contains("kiln_device_open"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_json(&self) -> String {
         to_json(&self.snapshot())
     }
@@ -107,6 +135,8 @@ impl Watch {
     /// Replaces a file with the current metrics of all devices: JSON if its name ends in `.json`, for
     /// `kiln top file:PATH`, and Prometheus text otherwise. The replacement is atomic: a reader sees either the old
     /// file or the new one.
+    ///
+    /// See [`metrics`](super) for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if the path is not a regular file, and `Io` if the file cannot be written.
@@ -131,6 +161,16 @@ impl Watch {
 
     /// Sends the current metrics of all devices to the recorder of the `metrics` facade, if the program installed
     /// one. Sums of seconds are gauges there, because the facade's counters are integers.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let watch = kiln::metrics::Watch::new();
+    /// watch.add(&device);
+    /// watch.publish(); // call it periodically, for example every ten seconds
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn publish(&self) {
         publish(&self.snapshot());
     }

@@ -41,6 +41,8 @@ pub struct MultiHeadAttention {
 }
 
 /// The weights of the query, key and value projections.
+///
+/// See [`MultiHeadAttention`] for an example.
 #[derive(Clone, Debug)]
 pub enum InProjection {
     /// `in_proj_weight`: `(3 * width, width)`, with queries, keys and values in this order.
@@ -53,6 +55,8 @@ impl MultiHeadAttention {
     /// Creates a layer for elements of `width` numbers, split among `heads` heads, with Xavier weights and zero
     /// biases (PyTorch's default).
     ///
+    /// See [`MultiHeadAttention`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` if the width is not divisible by the number of heads, and the errors of
     /// [`Linear::new`].
@@ -63,6 +67,8 @@ impl MultiHeadAttention {
     }
 
     /// Creates a layer whose keys and values have different widths from its queries (`kdim` and `vdim` of PyTorch).
+    ///
+    /// See [`MultiHeadAttention`] for an example.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
@@ -92,17 +98,23 @@ impl MultiHeadAttention {
     }
 
     /// Applies a causal mask: each query attends only to keys up to its own position.
+    ///
+    /// See [`MultiHeadAttention`] for an example.
     pub fn causal(self) -> Self {
         Self { is_causal: true, ..self }
     }
 
     /// Removes all biases.
+    ///
+    /// See [`MultiHeadAttention`] for an example.
     pub fn without_bias(self) -> Self {
         Self { in_proj_bias: None, out_proj: self.out_proj.without_bias(), ..self }
     }
 
     /// Attends from `queries` `(batch, m, width)` to `keys` and `values` `(batch, n, width)` and returns `(batch, m, width)`. A mask in `options`
     /// broadcasts to `(batch, heads, m, n)`.
+    ///
+    /// See [`MultiHeadAttention`] for an example.
     ///
     /// # Errors
     /// Returns `ShapeMismatch` if the shapes are incompatible, and the errors of [`Tensor::attention`].

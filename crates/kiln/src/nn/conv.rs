@@ -36,6 +36,8 @@ impl Conv2d {
     /// Creates a layer with weights and a bias uniform in ±1/√fan_in (PyTorch's default), stride 1 and no padding. A
     /// size is a number, or a pair `(vertical, horizontal)`.
     ///
+    /// See [`Conv2d`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(
@@ -94,24 +96,32 @@ impl Conv2d {
     }
 
     /// Sets the stride, vertical and horizontal.
+    ///
+    /// See [`Conv2d`] for an example.
     pub fn stride(mut self, stride: impl IntoPair) -> Self {
         self.window.stride = stride.into_pair();
         self
     }
 
     /// Sets the zero padding on each side of the image.
+    ///
+    /// See [`Conv2d`] for an example.
     pub fn padding(mut self, padding: impl IntoPair) -> Self {
         self.window.padding = padding.into_pair();
         self
     }
 
     /// Sets the dilation.
+    ///
+    /// See [`Conv2d`] for an example.
     pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
         self.window.dilation = dilation.into_pair();
         self
     }
 
     /// Removes the bias.
+    ///
+    /// See [`Conv2d`] for an example.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -158,6 +168,8 @@ pub struct Conv1d {
 impl Conv1d {
     /// Creates a layer, initialized as by [`Conv2d::new`].
     ///
+    /// See [`Conv1d`] for an example.
+    ///
     /// # Errors
     /// Same as [`Conv2d::new`].
     pub fn new(channels: usize, outputs: usize, size: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -165,6 +177,8 @@ impl Conv1d {
     }
 
     /// Creates a grouped convolution, as [`Conv2d::grouped`] does.
+    ///
+    /// See [`Conv1d`] for an example.
     ///
     /// # Errors
     /// Same as [`Conv2d::grouped`].
@@ -181,24 +195,32 @@ impl Conv1d {
     }
 
     /// Sets the stride.
+    ///
+    /// See [`Conv1d`] for an example.
     pub fn stride(mut self, stride: usize) -> Self {
         self.window.stride[1] = stride;
         self
     }
 
     /// Sets the zero padding on each side of the sequence.
+    ///
+    /// See [`Conv1d`] for an example.
     pub fn padding(mut self, padding: usize) -> Self {
         self.window.padding[1] = padding;
         self
     }
 
     /// Sets the dilation.
+    ///
+    /// See [`Conv1d`] for an example.
     pub fn dilation(mut self, dilation: usize) -> Self {
         self.window.dilation[1] = dilation;
         self
     }
 
     /// Removes the bias.
+    ///
+    /// See [`Conv1d`] for an example.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }

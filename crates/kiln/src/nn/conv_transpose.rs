@@ -41,6 +41,8 @@ impl ConvTranspose2d {
     /// Creates a layer with weights and a bias uniform in ±1/√(outputs · window) (PyTorch's default), stride 1 and no
     /// padding. A size is a number, or a pair `(vertical, horizontal)`.
     ///
+    /// See [`ConvTranspose2d`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(
@@ -59,12 +61,16 @@ impl ConvTranspose2d {
     }
 
     /// Sets the stride, vertical and horizontal.
+    ///
+    /// See [`ConvTranspose2d`] for an example.
     pub fn stride(mut self, stride: impl IntoPair) -> Self {
         self.window.stride = stride.into_pair();
         self
     }
 
     /// Sets the padding: the number of rows and columns removed on each side of the output.
+    ///
+    /// See [`ConvTranspose2d`] for an example.
     pub fn padding(mut self, padding: impl IntoPair) -> Self {
         self.window.padding = padding.into_pair();
         self
@@ -72,18 +78,24 @@ impl ConvTranspose2d {
 
     /// Sets how many rows and columns are added at the bottom and right of the output: fewer than the stride. It
     /// selects one of the input sizes that a convolution with this stride maps to the same output size.
+    ///
+    /// See [`ConvTranspose2d`] for an example.
     pub fn output_padding(mut self, padding: impl IntoPair) -> Self {
         self.output_padding = padding.into_pair();
         self
     }
 
     /// Sets the dilation.
+    ///
+    /// See [`ConvTranspose2d`] for an example.
     pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
         self.window.dilation = dilation.into_pair();
         self
     }
 
     /// Removes the bias.
+    ///
+    /// See [`ConvTranspose2d`] for an example.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -131,6 +143,8 @@ pub struct ConvTranspose1d {
 impl ConvTranspose1d {
     /// Creates a layer, initialized as by [`ConvTranspose2d::new`].
     ///
+    /// See [`ConvTranspose1d`] for an example.
+    ///
     /// # Errors
     /// Same as [`ConvTranspose2d::new`].
     pub fn new(channels: usize, outputs: usize, size: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -140,30 +154,40 @@ impl ConvTranspose1d {
     }
 
     /// Sets the stride.
+    ///
+    /// See [`ConvTranspose1d`] for an example.
     pub fn stride(mut self, stride: usize) -> Self {
         self.window.stride[1] = stride;
         self
     }
 
     /// Sets the padding: the number of elements removed on each side of the output.
+    ///
+    /// See [`ConvTranspose1d`] for an example.
     pub fn padding(mut self, padding: usize) -> Self {
         self.window.padding[1] = padding;
         self
     }
 
     /// Sets how many elements are added at the end of the output: fewer than the stride.
+    ///
+    /// See [`ConvTranspose1d`] for an example.
     pub fn output_padding(mut self, padding: usize) -> Self {
         self.output_padding[1] = padding;
         self
     }
 
     /// Sets the dilation.
+    ///
+    /// See [`ConvTranspose1d`] for an example.
     pub fn dilation(mut self, dilation: usize) -> Self {
         self.window.dilation[1] = dilation;
         self
     }
 
     /// Removes the bias.
+    ///
+    /// See [`ConvTranspose1d`] for an example.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }

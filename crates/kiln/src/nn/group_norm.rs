@@ -35,6 +35,8 @@ pub struct GroupNorm {
 impl GroupNorm {
     /// Creates a layer for `channels` channels in `groups` groups, with weights of 1 and biases of 0.
     ///
+    /// See [`GroupNorm`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` if the channels do not divide evenly, `OutOfMemory`, and device errors.
     pub fn new(groups: usize, channels: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -47,11 +49,15 @@ impl GroupNorm {
     }
 
     /// Sets the epsilon added to the variance. The default is 1e-5.
+    ///
+    /// See [`GroupNorm`] for an example.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
 
     /// Removes weight and bias.
+    ///
+    /// See [`GroupNorm`] for an example.
     pub fn without_affine(self) -> Self {
         Self { weight: None, bias: None, ..self }
     }
@@ -99,11 +105,15 @@ pub struct InstanceNorm {
 
 impl InstanceNorm {
     /// Creates a layer for this many channels, without parameters (PyTorch's default).
+    ///
+    /// See [`InstanceNorm`] for an example.
     pub fn new(channels: usize) -> Self {
         Self { weight: None, bias: None, channels, eps: 1e-5 }
     }
 
     /// Adds weights of 1 and biases of 0.
+    ///
+    /// See [`InstanceNorm`] for an example.
     ///
     /// # Errors
     /// Returns `OutOfMemory` and device errors.
@@ -113,6 +123,8 @@ impl InstanceNorm {
     }
 
     /// Sets the epsilon added to the variance. The default is 1e-5.
+    ///
+    /// See [`InstanceNorm`] for an example.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }

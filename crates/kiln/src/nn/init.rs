@@ -52,6 +52,8 @@ impl From<(DType, &Device)> for TensorOptions {
 
 /// Which variance to preserve: of activations in the forward pass (fan-in), or of gradients in the backward pass
 /// (fan-out).
+///
+/// See [`init`](self) for an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
     /// Fan-in: the number of inputs per output.
@@ -62,6 +64,8 @@ pub enum Fan {
 }
 
 /// The activation after a layer, which determines the gain of the weights.
+///
+/// See [`init`](self) for an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Nonlinearity {
     /// No activation, or sigmoid: a gain of 1.
@@ -169,6 +173,8 @@ pub fn kaiming_uniform(
 
 /// Draws Kaiming (He) weights, normal with a standard deviation of gain / √fan.
 ///
+/// See [`init`](self) for an example.
+///
 /// # Errors
 /// Same as [`kaiming_uniform`].
 #[doc(alias = "kaiming_normal_")]
@@ -209,6 +215,8 @@ pub fn xavier_uniform(shape: impl Into<Shape>, gain: f64, options: impl Into<Ten
 }
 
 /// Draws Xavier (Glorot) weights, normal with a standard deviation of gain·√(2 / (fan-in + fan-out)).
+///
+/// See [`xavier_uniform`] for an example.
 ///
 /// # Errors
 /// Same as [`kaiming_uniform`].

@@ -31,6 +31,8 @@ impl Linear {
     /// Creates a layer with weights and a bias uniform in ±1/√fan_in (PyTorch's default), on a device, in `f32` or
     /// the dtype of [`TensorOptions`].
     ///
+    /// See [`Linear`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(inputs: usize, outputs: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -40,6 +42,8 @@ impl Linear {
     }
 
     /// Removes the bias.
+    ///
+    /// See [`Linear`] for an example.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -95,6 +99,8 @@ pub struct Embedding {
 
 impl Embedding {
     /// Creates a table of `count` rows of `length` normally distributed numbers (PyTorch's default).
+    ///
+    /// See [`Embedding`] for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.

@@ -74,18 +74,26 @@ pub use weights::{Weights, load, save, save_tensors};
 use crate::{Result, Tensor};
 
 /// A layer, or a network of layers.
+///
+/// See [`nn`](self) for an example.
 pub trait Module: Send + Sync {
     /// Computes the output for an input.
+    ///
+    /// See [`nn`](self) for an example.
     ///
     /// # Errors
     /// Returns the errors of the ops it is composed of: shape and dtype mismatches, and device errors.
     fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor>;
 
     /// Visits each parameter and each sublayer with its name.
+    ///
+    /// See [`nn`](self) for an example.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
     /// Returns all parameters with their names, in the order of [`visit`](Self::visit). A parameter shared by several
     /// layers has its first name.
+    ///
+    /// See [`nn`](self) for an example.
     fn parameters(&self) -> Vec<(String, Parameter)> {
         let mut all: Vec<(String, Parameter)> = Vec::new();
         self.visit(&mut Visitor::new(&mut |name, parameter| {

@@ -35,16 +35,22 @@ impl Mode {
     }
 
     /// Creates an inference pass: nothing is random, and running statistics do not change.
+    ///
+    /// See [`Mode`] for an example.
     pub fn inference() -> Self {
         Self { seed: None, drawn: AtomicU64::new(0) }
     }
 
     /// Returns whether this is a training pass.
+    ///
+    /// See [`Mode`] for an example.
     pub fn is_training(&self) -> bool {
         self.seed.is_some()
     }
 
     /// Returns a new seed for the next random op of a training pass, and `None` in inference.
+    ///
+    /// See [`Mode`] for an example.
     pub fn next_seed(&self) -> Option<u64> {
         // An odd increment visits all 2⁶⁴ seeds before one repeats.
         let drawn = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
@@ -61,6 +67,8 @@ impl Clone for Mode {
 }
 
 /// Sets elements to 0 at random while training, and scales the others so that the mean stays.
+///
+/// See [`Mode`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     probability: f32,
@@ -68,6 +76,8 @@ pub struct Dropout {
 
 impl Dropout {
     /// Creates a layer that sets an element to 0 with this probability, which is below 1.
+    ///
+    /// See [`Mode`] for an example.
     pub fn new(probability: f32) -> Self {
         Self { probability }
     }

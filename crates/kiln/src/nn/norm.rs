@@ -6,6 +6,19 @@ use crate::tensor::is_recomputing;
 use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
 
 /// [`Tensor::layer_norm`] with a trainable weight and bias.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{LayerNorm, Mode, Module};
+///
+/// let norm = LayerNorm::new(2, &device)?;
+/// let x = kiln::Tensor::from_slice(&[1.0f32, 3.0], (1, 2), &device)?;
+/// let y = norm.forward(&x, &Mode::inference())?.to_vec::<f32>()?;
+/// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LayerNorm {
@@ -19,6 +32,8 @@ pub struct LayerNorm {
 impl LayerNorm {
     /// Creates a layer for rows of this length, with weights of 1 and biases of 0.
     ///
+    /// See [`LayerNorm`] for an example.
+    ///
     /// # Errors
     /// Returns `OutOfMemory` and device errors.
     pub fn new(length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -27,6 +42,8 @@ impl LayerNorm {
     }
 
     /// Sets the epsilon added to the variance. The default is 1e-5.
+    ///
+    /// See [`LayerNorm`] for an example.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
@@ -52,6 +69,19 @@ impl Module for LayerNorm {
 }
 
 /// [`Tensor::rms_norm`] with a trainable weight.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{Mode, Module, RmsNorm};
+///
+/// let norm = RmsNorm::new(2, &device)?;
+/// let x = kiln::Tensor::from_slice(&[2.0f32, -2.0], (1, 2), &device)?;
+/// let y = norm.forward(&x, &Mode::inference())?.to_vec::<f32>()?;
+/// assert!((y[0] - 1.0).abs() < 1e-4 && (y[1] + 1.0).abs() < 1e-4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RmsNorm {
@@ -63,6 +93,8 @@ pub struct RmsNorm {
 impl RmsNorm {
     /// Creates a layer for rows of this length, with weights of 1.
     ///
+    /// See [`RmsNorm`] for an example.
+    ///
     /// # Errors
     /// Returns `OutOfMemory` and device errors.
     pub fn new(length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -71,6 +103,8 @@ impl RmsNorm {
     }
 
     /// Sets the epsilon added to the mean square. The default is 1e-6.
+    ///
+    /// See [`RmsNorm`] for an example.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
@@ -123,6 +157,8 @@ pub struct BatchNorm {
 impl BatchNorm {
     /// Creates a layer for this many channels.
     ///
+    /// See [`BatchNorm`] for an example.
+    ///
     /// # Errors
     /// Returns `OutOfMemory` and device errors.
     pub fn new(channels: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -135,11 +171,15 @@ impl BatchNorm {
     }
 
     /// Sets the epsilon added to the variance. The default is 1e-5.
+    ///
+    /// See [`BatchNorm`] for an example.
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
 
     /// Sets the weight of a new batch in the running statistics. The default is 0.1.
+    ///
+    /// See [`BatchNorm`] for an example.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }

@@ -31,6 +31,8 @@ pub struct Parameter {
 impl Parameter {
     /// Creates a trainable parameter, for which gradients are computed.
     ///
+    /// See [`Parameter`] for an example.
+    ///
     /// # Errors
     /// Same as [`Tensor::requires_grad`].
     pub fn new(tensor: &Tensor) -> Result<Self> {
@@ -38,6 +40,17 @@ impl Parameter {
     }
 
     /// Creates a buffer, such as a running mean: saved with the parameters, not trained.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::{DType, Tensor, nn::Parameter};
+    ///
+    /// let mean = Parameter::buffer(&Tensor::zeros(8, DType::F32, &device)?)?;
+    /// assert!(!mean.is_trainable());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Same as [`Tensor::eval`].
@@ -47,21 +60,29 @@ impl Parameter {
     }
 
     /// Returns the current tensor.
+    ///
+    /// See [`Parameter`] for an example.
     pub fn get(&self) -> Tensor {
         self.tensor.lock().clone()
     }
 
     /// Returns whether both handles refer to the same parameter.
+    ///
+    /// See [`Parameter`] for an example.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.tensor, &other.tensor)
     }
 
     /// Returns whether the parameter is trainable.
+    ///
+    /// See [`buffer`](Self::buffer) for an example.
     pub fn is_trainable(&self) -> bool {
         self.is_trainable
     }
 
     /// Replaces the tensor with another of the same shape, dtype and device, and clears the gradient.
+    ///
+    /// See [`Parameter`] for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if shape, dtype or device differ, and the errors of [`Tensor::eval`].
@@ -84,11 +105,15 @@ impl Parameter {
     }
 
     /// Returns the gradient, if one was computed.
+    ///
+    /// See [`Parameter`] for an example.
     pub fn grad(&self) -> Option<Tensor> {
         self.get().grad()
     }
 
     /// Clears the gradient, so that the next backward pass starts from zero.
+    ///
+    /// See [`Parameter`] for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` for a buffer, which has no gradient.
@@ -106,6 +131,8 @@ impl fmt::Debug for Parameter {
 }
 
 /// Receives the parameters that [`Module::visit`] names, and prefixes their names with those of the enclosing layers.
+///
+/// See [`nn`](super) for an example.
 pub struct Visitor<'a> {
     path: String,
     found: &'a mut dyn FnMut(&str, &Parameter),
@@ -113,16 +140,32 @@ pub struct Visitor<'a> {
 
 impl<'a> Visitor<'a> {
     /// Creates a visitor that calls a function for each parameter with its full name.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::nn::{Linear, Module, Visitor};
+    ///
+    /// let (layer, mut names) = (Linear::new(3, 2, &device)?, Vec::new());
+    /// layer.visit(&mut Visitor::new(&mut |name, _| names.push(name.to_string())));
+    /// assert_eq!(names, ["weight", "bias"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(found: &'a mut dyn FnMut(&str, &Parameter)) -> Self {
         Self { path: String::new(), found }
     }
 
     /// Visits a parameter of the layer.
+    ///
+    /// See [`nn`](super) for an example.
     pub fn parameter(&mut self, name: &str, parameter: &Parameter) {
         self.under(name, |visitor| (visitor.found)(&visitor.path, parameter));
     }
 
     /// Visits an optional parameter.
+    ///
+    /// See [`nn`](super) for an example.
     pub fn optional(&mut self, name: &str, parameter: Option<&Parameter>) {
         if let Some(parameter) = parameter {
             self.parameter(name, parameter);
@@ -130,6 +173,8 @@ impl<'a> Visitor<'a> {
     }
 
     /// Visits a sublayer.
+    ///
+    /// See [`nn`](super) for an example.
     pub fn module(&mut self, name: &str, module: &dyn Module) {
         self.under(name, |visitor| module.visit(visitor));
     }

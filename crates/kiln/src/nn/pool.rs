@@ -68,6 +68,8 @@ pools! {
 
 impl MaxPool2d {
     /// Creates a layer for a window; a number or a pair sets its size.
+    ///
+    /// See [`MaxPool2d`] for an example.
     pub fn new(options: impl Into<PoolWindow>) -> Self {
         Self(options.into())
     }
@@ -75,6 +77,8 @@ impl MaxPool2d {
 
 impl AvgPool2d {
     /// Creates a layer for a window; a number or a pair sets its size.
+    ///
+    /// See [`AvgPool2d`] for an example.
     pub fn new(options: impl Into<PoolWindow>) -> Self {
         Self(options.into())
     }
@@ -82,6 +86,8 @@ impl AvgPool2d {
 
 impl AdaptiveAvgPool2d {
     /// Creates a layer with this output height and width.
+    ///
+    /// See [`AdaptiveAvgPool2d`] for an example.
     pub fn new(size: impl IntoPair) -> Self {
         Self(size.into_pair())
     }

@@ -22,27 +22,37 @@ pub struct RecurrentOptions {
 
 impl RecurrentOptions {
     /// Creates the defaults: one layer, one direction, biases, no dropout.
+    ///
+    /// See [`RecurrentOptions`] for an example.
     pub fn new() -> Self {
         Self { layers: 1, is_bidirectional: false, has_bias: true, dropout: 0.0 }
     }
 
     /// Sets the number of stacked layers.
+    ///
+    /// See [`RecurrentOptions`] for an example.
     #[doc(alias = "num_layers")]
     pub fn layers(self, layers: usize) -> Self {
         Self { layers, ..self }
     }
 
     /// Adds a backward direction. The outputs of both directions are concatenated.
+    ///
+    /// See [`RecurrentOptions`] for an example.
     pub fn bidirectional(self) -> Self {
         Self { is_bidirectional: true, ..self }
     }
 
     /// Removes the biases.
+    ///
+    /// See [`RecurrentOptions`] for an example.
     pub fn without_bias(self) -> Self {
         Self { has_bias: false, ..self }
     }
 
     /// Sets the dropout probability between layers in training.
+    ///
+    /// See [`RecurrentOptions`] for an example.
     pub fn dropout(self, probability: f32) -> Self {
         Self { dropout: probability, ..self }
     }
@@ -81,6 +91,8 @@ impl Default for RecurrentOptions {
 pub struct Lstm(Stack);
 
 /// The state of an [`Lstm`] after a sequence: `(layers * directions, batch, hidden)` each, in PyTorch's order.
+///
+/// See [`Lstm`] for an example.
 #[derive(Clone, Debug)]
 pub struct LstmState {
     /// The hidden state: the last outputs.
@@ -92,6 +104,8 @@ pub struct LstmState {
 impl Lstm {
     /// Creates a layer with weights and biases uniform in ±1/√hidden (PyTorch's default).
     ///
+    /// See [`Lstm`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(inputs: usize, hidden: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -99,6 +113,8 @@ impl Lstm {
     }
 
     /// Creates a layer with options: stacked or bidirectional.
+    ///
+    /// See [`Lstm`] for an example.
     ///
     /// # Errors
     /// Same as [`new`](Self::new), and `InvalidArgument` if there are no layers.
@@ -112,6 +128,8 @@ impl Lstm {
     }
 
     /// Runs a sequence from `state`, or from zeros, and returns the outputs and the final state.
+    ///
+    /// See [`Lstm`] for an example.
     ///
     /// # Errors
     /// Returns `ShapeMismatch` if the input or the state has the wrong shape, `InvalidArgument` if dtypes or devices
@@ -162,6 +180,8 @@ pub struct Gru(Stack);
 impl Gru {
     /// Creates a layer with weights and biases uniform in ±1/√hidden (PyTorch's default).
     ///
+    /// See [`Gru`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(inputs: usize, hidden: usize, options: impl Into<TensorOptions>) -> Result<Self> {
@@ -169,6 +189,8 @@ impl Gru {
     }
 
     /// Creates a layer with options: stacked or bidirectional.
+    ///
+    /// See [`Gru`] for an example.
     ///
     /// # Errors
     /// Same as [`new`](Self::new), and `InvalidArgument` if there are no layers.
@@ -183,6 +205,8 @@ impl Gru {
 
     /// Runs a sequence from `state`, or from zeros, and returns the outputs and the final state
     /// `(layers * directions, batch, hidden)`.
+    ///
+    /// See [`Gru`] for an example.
     ///
     /// # Errors
     /// Same as [`Lstm::run`].

@@ -27,11 +27,15 @@ pub struct Sequential {
 
 impl Sequential {
     /// Creates an empty sequence, which returns its input.
+    ///
+    /// See [`Sequential`] for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Appends a layer.
+    ///
+    /// See [`Sequential`] for an example.
     pub fn with(mut self, layer: impl Module + 'static) -> Self {
         self.layers.push(Box::new(layer));
         self

@@ -10,6 +10,27 @@ use std::path::Path;
 const STEPS: &str = "steps";
 
 /// Updates parameters from their gradients by a [`Rule`].
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{Linear, Mode, Module, mse};
+/// use kiln::optim::{Optimizer, Sgd};
+/// use kiln::{DType, Tensor};
+///
+/// let net = Linear::new(2, 1, &device)?;
+/// let mut optimizer = Optimizer::new(Sgd::new().momentum(0.9), &net)?.clip_norm(1.0);
+/// let (x, y) = (Tensor::ones((4, 2), DType::F32, &device)?, Tensor::zeros((4, 1), DType::F32, &device)?);
+/// mse(&net.forward(&x, &Mode::training(0))?, &y)?.backward()?;
+/// optimizer.step(0.1)?;
+/// assert_eq!(optimizer.steps(), 1);
+///
+/// // Restores the momentum of a run.
+/// let state = optimizer.state()?;
+/// optimizer.set_state(&state)?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub struct Optimizer<R> {
     rule: R,
@@ -28,6 +49,8 @@ struct Group {
 }
 
 /// The saved state of an [`Optimizer`]: the step count, and the states of its rule for each parameter.
+///
+/// See [`Optimizer`] for an example.
 #[derive(Clone, Debug)]
 pub struct OptimizerState {
     /// The number of steps made.
@@ -39,6 +62,8 @@ pub struct OptimizerState {
 impl<R: Rule> Optimizer<R> {
     /// Creates an optimizer for the trainable parameters of a module.
     ///
+    /// See [`Optimizer`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` if the module has no trainable parameters, `Unsupported` if one is not `f32`,
     /// `OutOfMemory`, and device errors.
@@ -47,6 +72,8 @@ impl<R: Rule> Optimizer<R> {
     }
 
     /// Creates an optimizer for named parameters. Buffers and duplicates are skipped.
+    ///
+    /// See [`Optimizer`] for an example.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
@@ -86,12 +113,16 @@ impl<R: Rule> Optimizer<R> {
     }
 
     /// Clips gradients by global L2 norm: if it exceeds `max_norm`, all gradients are scaled down to it.
+    ///
+    /// See [`Optimizer`] for an example.
     pub fn clip_norm(mut self, max_norm: f64) -> Self {
         self.max_norm = Some(max_norm);
         self
     }
 
     /// Returns the number of steps made.
+    ///
+    /// See [`Optimizer`] for an example.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -100,6 +131,8 @@ impl<R: Rule> Optimizer<R> {
     /// gradient counts as zeros.
     ///
     /// Pending gradient ops are evaluated here, together with the step.
+    ///
+    /// See [`Optimizer`] for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if no parameter has a gradient, and device errors. Nothing is changed then.
@@ -110,6 +143,8 @@ impl<R: Rule> Optimizer<R> {
 
     /// Same as [`step`](Self::step), with gradients divided by `scale`. If a gradient is infinite or NaN, the step is
     /// skipped and the gradients are cleared. Returns whether the step was made.
+    ///
+    /// See [`Optimizer`] for an example.
     ///
     /// # Errors
     /// Same as [`step`](Self::step).
@@ -128,6 +163,8 @@ impl<R: Rule> Optimizer<R> {
     }
 
     /// Clears all gradients, so that the next backward pass starts from zero. A step does that too.
+    ///
+    /// See [`Optimizer`] for an example.
     ///
     /// # Errors
     /// Does not fail for the parameters of an optimizer, which are all trainable.
@@ -200,6 +237,8 @@ impl<R: Rule> Optimizer<R> {
 
     /// Saves the optimizer state to a file, including the step count.
     ///
+    /// See [`Optimizer`] for an example.
+    ///
     /// # Errors
     /// Same as [`nn::save_tensors`].
     pub fn save(&self, path: &Path) -> Result<()> {
@@ -208,6 +247,8 @@ impl<R: Rule> Optimizer<R> {
     }
 
     /// Restores the state from a file written by [`save`](Self::save).
+    ///
+    /// See [`Optimizer`] for an example.
     ///
     /// # Errors
     /// Same as [`Weights::load`] and [`set_state`](Self::set_state), and `InvalidArgument` if the file has no step
@@ -226,6 +267,8 @@ impl<R: Rule> Optimizer<R> {
 
     /// Returns the optimizer state, to save with the parameters.
     ///
+    /// See [`Optimizer`] for an example.
+    ///
     /// # Errors
     /// Returns device errors.
     pub fn state(&self) -> Result<OptimizerState> {
@@ -241,6 +284,8 @@ impl<R: Rule> Optimizer<R> {
     }
 
     /// Restores a state returned by [`state`](Self::state).
+    ///
+    /// See [`Optimizer`] for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if a tensor is missing, unexpected, or has the wrong shape or dtype. Nothing is

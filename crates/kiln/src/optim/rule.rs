@@ -3,12 +3,43 @@
 use crate::{Result, Tensor};
 
 /// An update rule of an optimizer. All parameters are packed into one tensor, so a rule is a few elementwise ops.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::optim::{Rule, Update};
+/// use kiln::{Result, Tensor};
+///
+/// /// Moves each parameter by the learning rate, against the sign of its gradient.
+/// struct SignSgd;
+///
+/// impl Rule for SignSgd {
+///     fn states(&self) -> &'static [&'static str] {
+///         &[]
+///     }
+///
+///     fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>> {
+///         let change = update.gradients.sign()?.mul_scalar(update.learning_rate)?;
+///         Ok(vec![update.parameters.sub(&change)?])
+///     }
+/// }
+///
+/// let net = kiln::nn::Linear::new(2, 1, &device)?;
+/// let optimizer = kiln::optim::Optimizer::new(SignSgd, &net)?;
+/// # let _ = optimizer;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Rule: Send + Sync {
     /// Returns the names of the tensors that the rule keeps between steps, one element per parameter. They start as
     /// zeros.
+    ///
+    /// See [`Rule`] for an example.
     fn states(&self) -> &'static [&'static str];
 
     /// Returns the parameters after a step, followed by the states.
+    ///
+    /// See [`Rule`] for an example.
     ///
     /// # Errors
     /// Returns device errors.
@@ -27,6 +58,8 @@ impl Rule for Box<dyn Rule> {
 }
 
 /// The inputs of one optimizer step, for all parameters of one dtype and device.
+///
+/// See [`Rule`] for an example.
 #[derive(Debug)]
 pub struct Update<'a> {
     /// The parameters.
@@ -56,21 +89,29 @@ pub struct Sgd {
 
 impl Sgd {
     /// Creates a rule without momentum or weight decay.
+    ///
+    /// See [`Sgd`] for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the momentum.
+    ///
+    /// See [`Sgd`] for an example.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }
 
     /// Enables Nesterov momentum; no effect without momentum.
+    ///
+    /// See [`Sgd`] for an example.
     pub fn nesterov(self) -> Self {
         Self { is_nesterov: true, ..self }
     }
 
     /// Sets the weight decay (L2 penalty), which is added to the gradients.
+    ///
+    /// See [`Sgd`] for an example.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, ..self }
     }
@@ -125,27 +166,37 @@ impl Default for Adam {
 
 impl Adam {
     /// Creates a rule with the default betas 0.9 and 0.999, epsilon 1e-8, and no weight decay.
+    ///
+    /// See [`Adam`] for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the decay rates of the running mean and mean square of the gradients.
+    ///
+    /// See [`Adam`] for an example.
     pub fn betas(self, mean: f64, square: f64) -> Self {
         Self { betas: [mean, square], ..self }
     }
 
     /// Sets the epsilon added to the root of the mean square.
+    ///
+    /// See [`Adam`] for an example.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
 
     /// Sets the weight decay (L2 penalty), which is added to the gradients.
+    ///
+    /// See [`Adam`] for an example.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, is_decoupled: false, ..self }
     }
 
     /// Sets decoupled weight decay (AdamW): parameters shrink by `learning_rate * weight_decay` per step,
     /// independent of their gradients.
+    ///
+    /// See [`Adam`] for an example.
     pub fn decoupled_weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, is_decoupled: true, ..self }
     }

@@ -38,36 +38,50 @@ impl Default for LossScale {
 
 impl LossScale {
     /// Creates a loss scale that starts at 65,536 and doubles after 2,000 good steps.
+    ///
+    /// See [`LossScale`] for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the initial scale.
+    ///
+    /// See [`LossScale`] for an example.
     pub fn initial(self, scale: f64) -> Self {
         Self { scale, ..self }
     }
 
     /// Sets the number of good steps after which the scale doubles.
+    ///
+    /// See [`LossScale`] for an example.
     pub fn growth_interval(self, steps: u32) -> Self {
         Self { growth_interval: steps, ..self }
     }
 
     /// Sets the current number of good steps; with [`initial`](Self::initial), this resumes a run.
+    ///
+    /// See [`LossScale`] for an example.
     pub fn after_good_steps(self, good: u32) -> Self {
         Self { good, ..self }
     }
 
     /// Returns the number of good steps since the scale last changed.
+    ///
+    /// See [`LossScale`] for an example.
     pub fn good_steps(&self) -> u32 {
         self.good
     }
 
     /// Returns the current scale.
+    ///
+    /// See [`LossScale`] for an example.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
     /// Returns the scaled loss, on which to call `backward`.
+    ///
+    /// See [`LossScale`] for an example.
     ///
     /// # Errors
     /// Returns device errors.
@@ -76,6 +90,8 @@ impl LossScale {
     }
 
     /// Makes an optimizer step with the gradients of a scaled loss. Returns whether the step was made.
+    ///
+    /// See [`LossScale`] for an example.
     ///
     /// # Errors
     /// Same as [`Optimizer::step`].

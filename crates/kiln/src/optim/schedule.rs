@@ -29,31 +29,43 @@ enum Shape {
 
 impl Schedule {
     /// Creates a constant schedule.
+    ///
+    /// See [`Schedule`] for an example.
     pub fn constant(learning_rate: f64) -> Self {
         Self { shape: Shape::Constant { learning_rate }, warm_up: 0 }
     }
 
     /// Creates a schedule that multiplies the learning rate by `factor` every `every` steps, at least one.
+    ///
+    /// See [`Schedule`] for an example.
     pub fn step(learning_rate: f64, every: u64, factor: f64) -> Self {
         Self { shape: Shape::Step { learning_rate, every: every.max(1), factor }, warm_up: 0 }
     }
 
     /// Creates a schedule that multiplies the learning rate by `factor` after each step.
+    ///
+    /// See [`Schedule`] for an example.
     pub fn exponential(learning_rate: f64, factor: f64) -> Self {
         Self { shape: Shape::Exponential { learning_rate, factor }, warm_up: 0 }
     }
 
     /// Creates a cosine decay from `learning_rate` to `min_learning_rate` over `steps` steps, constant afterwards.
+    ///
+    /// See [`Schedule`] for an example.
     pub fn cosine(learning_rate: f64, min_learning_rate: f64, steps: u64) -> Self {
         Self { shape: Shape::Cosine { learning_rate, min_learning_rate, steps: steps.max(1) }, warm_up: 0 }
     }
 
     /// Adds a linear warm-up over the first `steps` steps; the schedule starts after it.
+    ///
+    /// See [`Schedule`] for an example.
     pub fn warm_up(self, steps: u64) -> Self {
         Self { warm_up: steps, ..self }
     }
 
     /// Returns the learning rate of a step; the first step is 0.
+    ///
+    /// See [`Schedule`] for an example.
     pub fn learning_rate(&self, step: u64) -> f64 {
         if step < self.warm_up {
             return self.after_warm_up(0) * (step + 1) as f64 / self.warm_up as f64;

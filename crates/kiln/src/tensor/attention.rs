@@ -21,17 +21,23 @@ pub struct AttentionOptions<'a> {
 
 impl<'a> AttentionOptions<'a> {
     /// Creates the defaults: scores scaled by 1/√d for queries of length d, no mask.
+    ///
+    /// See [`AttentionOptions`] for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the factor of the scores. The default is 1/√d for queries of length d.
+    ///
+    /// See [`AttentionOptions`] for an example.
     pub fn scale(mut self, scale: f32) -> Self {
         self.scale = Some(scale);
         self
     }
 
     /// Applies a causal mask: each query attends to keys up to its own position; the last query attends to all keys.
+    ///
+    /// See [`AttentionOptions`] for an example.
     pub fn causal(mut self) -> Self {
         self.is_causal = true;
         self
@@ -39,6 +45,8 @@ impl<'a> AttentionOptions<'a> {
 
     /// Sets a mask: a `u8` tensor that broadcasts to `(batch, heads, queries, keys)`, 0 for masked keys. A padding
     /// mask has the shape `(batch, 1, 1, keys)`.
+    ///
+    /// See [`AttentionOptions`] for an example.
     pub fn mask(mut self, mask: &'a Tensor) -> Self {
         self.mask = Some(mask);
         self

@@ -172,6 +172,8 @@ pub(super) fn axis_of(op: &str, axis: impl Into<Axis>, rank: usize, tensor: &Ten
 }
 
 /// An axis number; negative numbers count from the end.
+///
+/// See [`Axes`] for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis(isize);
 
@@ -194,6 +196,18 @@ impl From<isize> for Axis {
 }
 
 /// Axes: one, several as a tuple or a list, or all with `..`.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// let x = kiln::Tensor::ones((2, 3, 4), kiln::DType::F32, &device)?;
+/// assert_eq!(x.sum(-1)?.dims(), [2, 3]);
+/// assert_eq!(x.sum((0, 2))?.dims(), [3]);
+/// assert_eq!(x.sum([0, 1])?.dims(), [4]);
+/// assert_eq!(x.sum(..)?.to_scalar::<f32>()?, 24.0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Axes(Option<SmallVec<[Axis; 4]>>);
 

@@ -6,8 +6,12 @@ use crate::{Result, Shape};
 use smallvec::{SmallVec, smallvec};
 
 /// A length along an axis: a number, or -1 or `()` to infer it from the others.
+///
+/// See [`Tensor::reshape`] for an example.
 pub trait Dim {
     /// Returns the length as a number, -1 if it is inferred.
+    ///
+    /// See [`Tensor::reshape`] for an example.
     fn length(self) -> isize;
 }
 
@@ -37,6 +41,8 @@ impl Dim for () {
 }
 
 /// A shape with at most one inferred length: a number, a tuple or a list of [`Dim`]s, or a [`Shape`].
+///
+/// See [`Tensor::reshape`] for an example.
 #[derive(Clone, Debug)]
 pub struct Dims(SmallVec<[isize; 4]>);
 
@@ -135,6 +141,14 @@ tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
 impl Tensor {
     /// Returns the length of a rank-1 tensor.
     ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::new([1.0f32, 2.0], &device)?.dims1()?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns `ShapeMismatch` if the tensor has another rank.
     pub fn dims1(&self) -> Result<usize> {
@@ -150,6 +164,15 @@ macro_rules! exact_rank {
         impl Tensor {
             $(
                 #[doc = concat!("Returns the lengths of a tensor with ", $rank, " axes.")]
+                ///
+                /// ```
+                /// # fn main() -> kiln::Result<()> {
+                /// # let device = kiln::Device::cpu()?;
+                /// let (rows, columns) = kiln::Tensor::zeros((2, 3), kiln::DType::F32, &device)?.dims2()?;
+                /// assert_eq!((rows, columns), (2, 3));
+                /// # Ok(())
+                /// # }
+                /// ```
                 ///
                 /// # Errors
                 /// Returns `ShapeMismatch` if the tensor has another rank.

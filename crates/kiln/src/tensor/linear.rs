@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The activation applied to the result of a matrix multiplication.
+///
+/// See [`Tensor::matmul_with_activation`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {

@@ -7,14 +7,27 @@ use half::{bf16, f16};
 use kiln_ir::Element;
 
 /// Nested arrays, slices and vectors of elements: `[[1.0f32, 2.0], [3.0, 4.0]]`. A single element is a rank-0 tensor.
+///
+/// See [`Tensor::new`] for an example.
 pub trait Literal {
     /// The type of the elements.
     type Element: Element;
 
     /// Returns the lengths of the axes, taken from the first item at each level.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::arguments::Literal;
+    ///
+    /// assert_eq!([[1i32, 2, 3], [4, 5, 6]].shape(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn shape(&self) -> Vec<usize>;
 
     /// Appends the elements in row-major order.
+    ///
+    /// See [`Tensor::new`] for an example.
     ///
     /// # Errors
     /// Returns `ShapeMismatch` if the lengths of the lists do not match `shape`.

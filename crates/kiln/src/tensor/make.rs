@@ -43,6 +43,8 @@ impl Tensor {
 
     /// Creates a tensor from a vector of elements in row-major order. Same as [`from_slice`](Self::from_slice).
     ///
+    /// See [`from_slice`](Self::from_slice) for an example.
+    ///
     /// # Errors
     /// Same as [`from_slice`](Self::from_slice).
     #[expect(clippy::needless_pass_by_value, reason = "callers pass a vector that they no longer need")]
@@ -169,6 +171,15 @@ impl Tensor {
 
     /// Returns zeros with the shape, dtype and device of this tensor.
     ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new([3.0f32, 4.0], &device)?;
+    /// assert_eq!(x.zeros_like()?.to_vec::<f32>()?, [0.0; 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Never fails today; returns a `Result` for symmetry with the other constructors.
     pub fn zeros_like(&self) -> Result<Self> {
@@ -177,6 +188,15 @@ impl Tensor {
 
     /// Returns ones with the shape, dtype and device of this tensor.
     ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new([3.0f32, 4.0], &device)?;
+    /// assert_eq!(x.ones_like()?.to_vec::<f32>()?, [1.0; 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Never fails today; returns a `Result` for symmetry with the other constructors.
     pub fn ones_like(&self) -> Result<Self> {
@@ -184,6 +204,15 @@ impl Tensor {
     }
 
     /// Returns a tensor with every element set to one value, with the shape, dtype and device of this tensor.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new([3.0f32, 4.0], &device)?;
+    /// assert_eq!(x.full_like(0.5)?.to_vec::<f32>()?, [0.5; 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Returns `InvalidArgument` if an integer dtype cannot hold the number.

@@ -79,6 +79,8 @@ use std::sync::Arc;
 pub struct Tensor(Arc<TensorNode>);
 
 /// The evaluation state of a tensor.
+///
+/// See [`Tensor::status`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Elements are not stored: the op has not run, or was fused into a kernel that stored only the final result.

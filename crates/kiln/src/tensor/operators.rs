@@ -24,6 +24,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 pub trait OperatorRhs {
     /// Calls `apply` with the tensor or number.
     ///
+    /// See [`OperatorRhs`] for an example.
+    ///
     /// # Errors
     /// Returns the error held in place of a tensor, or the error of `apply`.
     fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor>;

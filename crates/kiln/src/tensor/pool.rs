@@ -35,8 +35,19 @@ pub struct PoolWindow {
 }
 
 /// A vertical and a horizontal length: one number for both, or a pair.
+///
+/// See [`PoolWindow`] for an example.
 pub trait IntoPair {
     /// Returns the vertical and the horizontal length.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::arguments::IntoPair;
+    ///
+    /// assert_eq!((3usize.into_pair(), (3, 5).into_pair()), ([3, 3], [3, 5]));
+    /// # Ok(())
+    /// # }
+    /// ```
     fn into_pair(self) -> [usize; 2];
 }
 
@@ -60,22 +71,30 @@ impl IntoPair for [usize; 2] {
 
 impl PoolWindow {
     /// Creates a window of this size, with a stride equal to its size.
+    ///
+    /// See [`PoolWindow`] for an example.
     pub fn new(size: impl IntoPair) -> Self {
         Self { size: size.into_pair(), stride: None, padding: [0, 0], counts_padding: true }
     }
 
     /// Sets the stride.
+    ///
+    /// See [`PoolWindow`] for an example.
     pub fn stride(self, stride: impl IntoPair) -> Self {
         Self { stride: Some(stride.into_pair()), ..self }
     }
 
     /// Sets the padding on each side of the image, at most half the window size. Padding is never the maximum, and
     /// counts as 0 in a mean.
+    ///
+    /// See [`PoolWindow`] for an example.
     pub fn padding(self, padding: impl IntoPair) -> Self {
         Self { padding: padding.into_pair(), ..self }
     }
 
     /// Excludes padding from means (PyTorch's `count_include_pad=False`).
+    ///
+    /// See [`PoolWindow`] for an example.
     #[doc(alias = "count_include_pad")]
     pub fn without_counting_padding(self) -> Self {
         Self { counts_padding: false, ..self }

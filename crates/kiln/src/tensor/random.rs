@@ -57,6 +57,8 @@ impl Tensor {
 
     /// Same as [`rand`](Self::rand), with the shape, dtype and device of this tensor.
     ///
+    /// See [`rand`](Self::rand) for an example.
+    ///
     /// # Errors
     /// Same as [`rand`](Self::rand).
     pub fn rand_like(&self) -> Result<Self> {
@@ -64,6 +66,8 @@ impl Tensor {
     }
 
     /// Same as [`randn`](Self::randn), with the shape, dtype and device of this tensor.
+    ///
+    /// See [`randn`](Self::randn) for an example.
     ///
     /// # Errors
     /// Same as [`randn`](Self::randn).

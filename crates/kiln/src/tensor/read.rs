@@ -47,6 +47,15 @@ impl Tensor {
 
     /// Returns the rows of a rank-2 tensor.
     ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?;
+    /// assert_eq!(x.to_vec2::<f32>()?, [[1.0, 2.0], [3.0, 4.0]]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns `ShapeMismatch` if the tensor has another rank. Otherwise same as [`to_vec`](Self::to_vec).
     pub fn to_vec2<T: Element>(&self) -> Result<Vec<Vec<T>>> {
@@ -56,6 +65,15 @@ impl Tensor {
     }
 
     /// Returns the elements of a rank-3 tensor as nested vectors.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new([[[1], [2]]], &device)?;
+    /// assert_eq!(x.to_vec3::<i32>()?, [[[1], [2]]]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Same as [`to_vec2`](Self::to_vec2).

@@ -159,6 +159,8 @@ macro_rules! statistics {
 
                 #[doc = concat!("Returns the ", $what, " along one or more axes, which keep length 1.")]
                 ///
+                #[doc = concat!("See [`", stringify!($name), "`](Self::", stringify!($name), ") for an example.")]
+                ///
                 /// # Errors
                 #[doc = concat!("Same as [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {

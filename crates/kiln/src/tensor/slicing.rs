@@ -7,10 +7,14 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// An index for [`Tensor::i`]: one item per axis, starting with the first.
+///
+/// See [`Tensor::i`] for an example.
 #[derive(Clone, Debug)]
 pub struct Index(SmallVec<[IndexItem; 4]>);
 
 /// One item of an [`Index`].
+///
+/// See [`Tensor::i`] for an example.
 #[derive(Clone, Debug)]
 pub enum IndexItem {
     /// One element; the axis is removed. Negative numbers count from the end.
@@ -26,14 +30,47 @@ pub enum IndexItem {
 }
 
 /// Covers all axes not covered by other items: `x.i((Ellipsis, 0))` is `x[..., 0]` in NumPy.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{DType, Ellipsis, Tensor};
+///
+/// let x = Tensor::zeros((2, 3, 4), DType::F32, &device)?;
+/// assert_eq!(x.i((Ellipsis, 0))?.dims(), [2, 3]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
 /// Inserts an axis of length 1: `x.i((.., NewAxis))` is `x[:, None]` in NumPy.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{DType, NewAxis, Tensor};
+///
+/// let x = Tensor::zeros((2, 3), DType::F32, &device)?;
+/// assert_eq!(x.i((.., NewAxis))?.dims(), [2, 1, 3]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
 /// A range along an axis, with a step. Negative bounds count from the end.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{Slice, Tensor};
+///
+/// let x = Tensor::new([0, 1, 2, 3, 4, 5], &device)?;
+/// assert_eq!(x.i(Slice::new(1..).step(2))?.to_vec::<i32>()?, [1, 3, 5]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     start: Bound<isize>,
@@ -43,11 +80,15 @@ pub struct Slice {
 
 impl Slice {
     /// Creates a slice with a step of 1.
+    ///
+    /// See [`Slice`] for an example.
     pub fn new(range: impl Into<Self>) -> Self {
         range.into()
     }
 
     /// Sets the step; a negative step goes from the end of the range to its start.
+    ///
+    /// See [`Slice`] for an example.
     #[must_use]
     pub fn step(self, step: isize) -> Self {
         Self { step, ..self }

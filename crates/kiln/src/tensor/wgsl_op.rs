@@ -74,6 +74,8 @@ const DEFAULT_TOLERANCE: f64 = 1e-6;
 impl WgslOp {
     /// Creates an op with this name in reports and errors. By default its output has the type of the first input, and
     /// one invocation runs per output element; the methods below change that.
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn new(name: &str, source: impl Into<Arc<str>>) -> Self {
         Self {
             name: name.into(),
@@ -91,18 +93,24 @@ impl WgslOp {
     }
 
     /// Sets the entry point. Not needed if the source has only one.
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn entry(mut self, entry: &str) -> Self {
         self.entry = Some(entry.to_string());
         self
     }
 
     /// Sets the rule for shape and dtype of the output. Its errors are returned by [`call`](Self::call).
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn output(mut self, rule: impl Fn(&[TensorType]) -> Result<TensorType> + Send + Sync + 'static) -> Self {
         self.output = Arc::new(rule);
         self
     }
 
     /// Sets the value of an `override` constant. Booleans are 0 and 1.
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn constant(mut self, name: &str, value: f64) -> Self {
         self.constants.insert(name.to_string(), value);
         self
@@ -110,6 +118,8 @@ impl WgslOp {
 
     /// Sets the rule for `override` constants that depend on the inputs. The kernel is compiled once for each set of
     /// values: pass values that change often as [`params`](Self::params).
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn constants(mut self, rule: impl Fn(&[TensorType]) -> Vec<(String, f64)> + Send + Sync + 'static) -> Self {
         self.constants_rule = Some(Arc::new(rule));
         self
@@ -117,12 +127,16 @@ impl WgslOp {
 
     /// Sets the words of the kernel's `var<uniform>` as a function of inputs and output: lengths, strides, and the
     /// bits of floats (`f32::to_bits`).
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn params(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Vec<u32> + Send + Sync + 'static) -> Self {
         self.params = Some(Arc::new(rule));
         self
     }
 
     /// Sets the grid as a function of inputs and output. The default is one invocation per output element.
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn grid(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Grid + Send + Sync + 'static) -> Self {
         self.grid = Arc::new(rule);
         self
@@ -130,6 +144,8 @@ impl WgslOp {
 
     /// Sets the output to zeros before the kernel runs, for kernels that add to it. Otherwise its initial contents
     /// are unspecified.
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn zeroes_output(mut self) -> Self {
         self.zeroes_output = true;
         self
@@ -138,6 +154,8 @@ impl WgslOp {
     /// Sets the gradient rule: the gradient of each input, computed from the inputs, the output and the gradient of
     /// the output, with tensor ops or other WGSL ops; `None` for an input without a gradient. Without a rule,
     /// `backward` returns an error.
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn gradient(
         mut self,
         rule: impl Fn(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
@@ -148,6 +166,8 @@ impl WgslOp {
 
     /// Sets the tolerance of [`Tensor::eval_checked`], relative to the largest element of the inputs, or to 1 if that
     /// is larger. The default is 1e-6.
+    ///
+    /// See [`WgslOp`] for an example.
     pub fn tolerance(mut self, share: f64) -> Self {
         self.tolerance = share;
         self
@@ -155,6 +175,8 @@ impl WgslOp {
 
     /// Applies the op to tensors of one device. The kernel is compiled or loaded from the kernel cache here; it runs
     /// when elements are needed.
+    ///
+    /// See [`WgslOp`] for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if the devices differ, or if the inputs do not match the kernel's bindings (their

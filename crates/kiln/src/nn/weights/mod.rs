@@ -87,6 +87,8 @@ impl Weights {
     /// Opens a file, the shards of an index (`model.safetensors.index.json`), or a directory with either. Tensors are
     /// read to `device`.
     ///
+    /// See [`Weights`] for an example.
+    ///
     /// # Errors
     /// Returns `Io` if a file cannot be read, and `Corrupt` if a file has another format, is truncated, has offsets
     /// that overlap or exceed the file, or if an index names tensors that are missing from their shards.
@@ -105,6 +107,8 @@ impl Weights {
     }
 
     /// Opens several files as one set, without an index.
+    ///
+    /// See [`Weights`] for an example.
     ///
     /// # Errors
     /// Same as [`load`](Self::load), and `Corrupt` if two files have a tensor with the same name.
@@ -149,6 +153,8 @@ impl Weights {
     }
 
     /// Returns the tensors below a prefix: `weights.prefix("encoder").get(3, "bias")` reads `encoder.bias`.
+    ///
+    /// See [`Weights`] for an example.
     #[doc(alias = "pp")]
     #[doc(alias = "push_prefix")]
     pub fn prefix(&self, name: impl fmt::Display) -> Self {
@@ -178,18 +184,24 @@ impl Weights {
     }
 
     /// Returns the tensors in a dtype: [`get`](Self::get) and [`tensor`](Self::tensor) convert from the stored dtype.
+    ///
+    /// See [`Weights`] for an example.
     #[doc(alias = "set_dtype")]
     pub fn to_dtype(&self, dtype: DType) -> Self {
         Self { dtype: Some(dtype), ..self.clone() }
     }
 
     /// Returns the tensors for another device.
+    ///
+    /// See [`Weights`] for an example.
     #[doc(alias = "set_device")]
     pub fn to_device(&self, device: &Device) -> Self {
         Self { device: device.clone(), ..self.clone() }
     }
 
     /// Reads a tensor that must have this shape.
+    ///
+    /// See [`Weights`] for an example.
     ///
     /// # Errors
     /// Same as [`tensor`](Self::tensor), and `ShapeMismatch` if the tensor has another shape.
@@ -205,6 +217,8 @@ impl Weights {
 
     /// Reads a tensor of any shape.
     ///
+    /// See [`Weights`] for an example.
+    ///
     /// # Errors
     /// Returns `InvalidArgument` if no tensor has this name, with similar names, or if a value does not fit the
     /// dtype, `Unsupported` if Kiln has no dtype for the stored one and no other was requested, `OutOfMemory`, and
@@ -216,33 +230,45 @@ impl Weights {
     }
 
     /// Returns whether a tensor with this name exists.
+    ///
+    /// See [`Weights`] for an example.
     #[doc(alias = "contains_tensor")]
     pub fn contains(&self, name: &str) -> bool {
         self.files.entries.contains_key(&self.stored_name(name))
     }
 
     /// Returns the shape of a tensor without reading it.
+    ///
+    /// See [`Weights`] for an example.
     pub fn shape(&self, name: &str) -> Option<Shape> {
         self.files.entries.get(&self.stored_name(name)).map(|entry| Shape::new(&entry.shape))
     }
 
     /// Returns the name of the stored dtype of a tensor, such as `bf16` or `i64`, without reading the tensor.
+    ///
+    /// See [`Weights`] for an example.
     pub fn stored_dtype(&self, name: &str) -> Option<String> {
         self.files.entries.get(&self.stored_name(name)).map(Entry::dtype_name)
     }
 
     /// Returns the names of all tensors in the files, sorted, ignoring the prefix.
+    ///
+    /// See [`Weights`] for an example.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.entries.keys().map(String::as_str)
     }
 
     /// Returns the names of the tensors that have not been read through this value or its clones.
+    ///
+    /// See [`Weights`] for an example.
     pub fn unused(&self) -> Vec<String> {
         let read = self.files.read.lock();
         self.names().filter(|name| !read.contains(*name)).map(str::to_string).collect()
     }
 
     /// Returns the metadata of the files.
+    ///
+    /// See [`Weights`] for an example.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.files.metadata
     }
@@ -250,6 +276,8 @@ impl Weights {
     /// Sets the parameters and statistics of a module from the tensors with their names, converted to the dtypes of
     /// the parameters, on their devices. Tensors that the module does not use are ignored; see
     /// [`unused`](Self::unused).
+    ///
+    /// See [`Weights`] for an example.
     ///
     /// # Errors
     /// Returns `InvalidArgument` with all names if tensors are missing or have the wrong shape; nothing is changed
@@ -324,6 +352,8 @@ impl fmt::Debug for Weights {
 }
 
 /// Sets the parameters and statistics of a module from a file, and returns the names of unused tensors.
+///
+/// See [`save`] for an example.
 ///
 /// # Errors
 /// Same as [`Weights::load`] and [`Weights::load_into`].

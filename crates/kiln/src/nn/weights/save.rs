@@ -12,6 +12,20 @@ use std::path::Path;
 
 /// Writes the parameters and statistics of a module to a file.
 ///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{self, Linear};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("model.safetensors");
+/// let layer = Linear::new(3, 2, &device)?;
+/// nn::save(&layer, &path)?;
+/// nn::load(&layer, &path)?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// Same as [`save_tensors`].
 pub fn save(module: &dyn Module, path: impl AsRef<Path>) -> Result<()> {
@@ -21,6 +35,8 @@ pub fn save(module: &dyn Module, path: impl AsRef<Path>) -> Result<()> {
 
 /// Writes named tensors and metadata to a file. An existing file is replaced atomically after the new one is
 /// complete.
+///
+/// See [`Weights`](super::Weights) for an example.
 ///
 /// # Errors
 /// Returns `Io` if the file cannot be written, `InvalidArgument` if two tensors have the same name, and the errors of

@@ -38,17 +38,23 @@ pub struct BackwardOptions {
 
 impl BackwardOptions {
     /// Creates the defaults: the gradient of the result is 1, and the graph is freed.
+    ///
+    /// See [`BackwardOptions`] for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the gradient of the result, with its shape and dtype. Required if the result has more than one element.
+    ///
+    /// See [`BackwardOptions`] for an example.
     pub fn gradient(mut self, gradient: &Tensor) -> Self {
         self.gradient = Some(gradient.clone());
         self
     }
 
     /// Keeps the graph, so that `backward` can be called again.
+    ///
+    /// See [`BackwardOptions`] for an example.
     pub fn retain_graph(mut self) -> Self {
         self.retains_graph = true;
         self
@@ -57,6 +63,8 @@ impl BackwardOptions {
     /// Tracks the gradients, so that they can be differentiated too. Keeps the graph and all intermediates alive
     /// until [`set_grad`](Tensor::set_grad) clears the gradients, because these refer to the tensors that hold them.
     /// [`grad`](crate::grad) has no such cycle.
+    ///
+    /// See [`BackwardOptions`] for an example.
     pub fn create_graph(mut self) -> Self {
         (self.retains_graph, self.creates_graph) = (true, true);
         self

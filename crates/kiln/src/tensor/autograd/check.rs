@@ -30,29 +30,39 @@ impl Default for GradientCheck {
 impl GradientCheck {
     /// Creates the defaults: a step of 0.01, tolerances of 0.2 % relative and 0.0001 absolute, up to 64 elements of
     /// each input.
+    ///
+    /// See [`GradientCheck`] for an example.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the step, relative to the magnitude of the element if that is above 1.
+    ///
+    /// See [`GradientCheck`] for an example.
     pub fn step(mut self, step: f64) -> Self {
         self.step = step;
         self
     }
 
     /// Sets the tolerance relative to the larger of gradient and difference quotient.
+    ///
+    /// See [`GradientCheck`] for an example.
     pub fn rtol(mut self, rtol: f64) -> Self {
         self.rtol = rtol;
         self
     }
 
     /// Sets the absolute tolerance, which is added to the relative one.
+    ///
+    /// See [`GradientCheck`] for an example.
     pub fn atol(mut self, atol: f64) -> Self {
         self.atol = atol;
         self
     }
 
     /// Sets the maximum number of elements checked per input, evenly spaced.
+    ///
+    /// See [`GradientCheck`] for an example.
     pub fn max_elements(mut self, max_elements: usize) -> Self {
         self.max_elements = max_elements;
         self
@@ -106,16 +116,22 @@ impl Element {
 
 impl GradientReport {
     /// Returns whether all checked gradients are within tolerance.
+    ///
+    /// See [`GradientReport`] for an example.
     pub fn passed(&self) -> bool {
         self.failed() == 0
     }
 
     /// Returns the number of elements out of tolerance.
+    ///
+    /// See [`GradientReport`] for an example.
     pub fn failed(&self) -> usize {
         self.inputs.iter().map(|input| input.failed).sum()
     }
 
     /// Returns the number of checked elements.
+    ///
+    /// See [`GradientReport`] for an example.
     pub fn checked(&self) -> usize {
         self.inputs.iter().map(|input| input.checked).sum()
     }

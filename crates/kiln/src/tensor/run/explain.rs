@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// The kernels that run for a tensor, the ops fused into each, what did not fuse and why, and bytes moved. Its
 /// `Display` is for humans.
+///
+/// See [`Tensor::explain`] for an example.
 #[derive(Clone)]
 pub struct TensorExplanation {
     cached: Option<Arc<CachedPlan>>,
@@ -18,43 +20,59 @@ pub struct TensorExplanation {
 
 impl TensorExplanation {
     /// Returns the number of kernels; 0 if the tensor is already computed.
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn kernels(&self) -> usize {
         self.plan().map_or(0, |plan| plan.steps.len())
     }
 
     /// Returns the name of each kernel, built from its ops.
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn kernel_names(&self) -> impl Iterator<Item = &str> {
         self.plan().into_iter().flat_map(|plan| plan.steps.iter().map(|step| step.kernel.name.as_str()))
     }
 
     /// Returns what did not fuse, and why: one sentence per stored result. The text of the explanation merges equal
     /// sentences, with a count.
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn notes(&self) -> &[String] {
         self.plan().map_or(&[], |plan| &plan.notes)
     }
 
     /// Returns the bytes that kernels read and write.
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn bytes_moved(&self) -> u64 {
         self.plan().map_or(0, Plan::moved_bytes)
     }
 
     /// Returns the peak memory of intermediates and results, in bytes.
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn peak_bytes(&self) -> u64 {
         self.plan().map_or(0, Plan::peak_bytes)
     }
 
     /// Returns whether the same computation with the same shapes was planned before.
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn was_planned(&self) -> bool {
         self.was_planned
     }
 
     /// Returns the plan.
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn plan(&self) -> Option<&Plan> {
         self.cached.as_ref().map(|cached| &**cached.plan())
     }
 
     /// Returns the name and source of each kernel compiled from WGSL. On the CPU device these are the ops without CPU
     /// code, unless it runs [all plans as WGSL](crate::device::CpuOptions::plans_as_wgsl).
+    ///
+    /// See [`Tensor::explain`] for an example.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.cached.iter().flat_map(|cached| cached.compiled().sources())
     }

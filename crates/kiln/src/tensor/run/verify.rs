@@ -13,6 +13,8 @@ use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// The result of [`Tensor::eval_checked`] if all differences are within their bounds.
+///
+/// See [`Tensor::eval_checked`] for an example.
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
     /// Number of ops compared between the device and the CPU device.
