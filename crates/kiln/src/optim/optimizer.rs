@@ -141,8 +141,8 @@ impl<R: Rule> Optimizer<R> {
         self.apply(gradients, learning_rate)
     }
 
-    /// Same as [`step`](Self::step), with gradients divided by `scale`. If a gradient is infinite or NaN, the step is
-    /// skipped and the gradients are cleared. Returns whether the step was made.
+    /// Updates the parameters as [`step`](Self::step) does, with gradients divided by `scale`. If a gradient is
+    /// infinite or NaN, the step is skipped and the gradients are cleared. Returns whether the step was made.
     ///
     /// See [`Optimizer`] for an example.
     ///
@@ -231,8 +231,8 @@ impl<R: Rule> Optimizer<R> {
         }
         // The epsilon avoids a division by zero, as in PyTorch's `clip_grad_norm_`.
         let factor = sum.sqrt()?.add_scalar(1e-6)?.recip()?.mul_scalar(max_norm)?.minimum(1.0)?;
-        let smaller = |gradient: &Tensor| gradient.mul(&factor.to_device(gradient.device())?);
-        gradients.iter().map(smaller).collect()
+        let scaled = |gradient: &Tensor| gradient.mul(&factor.to_device(gradient.device())?);
+        gradients.iter().map(scaled).collect()
     }
 
     /// Saves the optimizer state to a file, including the step count.

@@ -128,9 +128,9 @@ impl Rule for Sgd {
             return Ok(vec![update.parameters.sub(&gradients.mul_scalar(update.learning_rate)?)?]);
         };
         let momentum = before.mul_scalar(self.momentum)?.add(&gradients)?;
-        let followed =
+        let direction =
             if self.is_nesterov { gradients.add(&momentum.mul_scalar(self.momentum)?)? } else { momentum.clone() };
-        Ok(vec![update.parameters.sub(&followed.mul_scalar(update.learning_rate)?)?, momentum])
+        Ok(vec![update.parameters.sub(&direction.mul_scalar(update.learning_rate)?)?, momentum])
     }
 }
 
@@ -214,14 +214,14 @@ impl Rule for Adam {
         } else {
             update.parameters.clone()
         };
-        let towards =
-            |before: &Tensor, now: &Tensor, stays: f64| before.mul_scalar(stays)?.add(&now.mul_scalar(1.0 - stays)?);
-        let mean = towards(&update.states[0], &gradients, self.betas[0])?;
-        let square = towards(&update.states[1], &gradients.square()?, self.betas[1])?;
+        let average =
+            |before: &Tensor, now: &Tensor, beta: f64| before.mul_scalar(beta)?.add(&now.mul_scalar(1.0 - beta)?);
+        let mean = average(&update.states[0], &gradients, self.betas[0])?;
+        let square = average(&update.states[1], &gradients.square()?, self.betas[1])?;
         // Bias correction: both running averages start at zero.
-        let [whole_mean, whole_square] = self.betas.map(|beta| 1.0 - beta.powf(update.number as f64));
-        let size = square.mul_scalar(1.0 / whole_square)?.sqrt()?.add_scalar(self.eps)?;
-        let change = mean.mul_scalar(update.learning_rate / whole_mean)?.div(&size)?;
+        let [mean_weight, square_weight] = self.betas.map(|beta| 1.0 - beta.powf(update.number as f64));
+        let scale = square.mul_scalar(1.0 / square_weight)?.sqrt()?.add_scalar(self.eps)?;
+        let change = mean.mul_scalar(update.learning_rate / mean_weight)?.div(&scale)?;
         Ok(vec![parameters.sub(&change)?, mean, square])
     }
 }

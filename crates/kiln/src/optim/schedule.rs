@@ -79,8 +79,8 @@ impl Schedule {
             Shape::Step { learning_rate, every, factor } => learning_rate * factor.powf((step / every) as f64),
             Shape::Exponential { learning_rate, factor } => learning_rate * factor.powf(step as f64),
             Shape::Cosine { learning_rate, min_learning_rate, steps } => {
-                let share = step.min(steps) as f64 / steps as f64;
-                min_learning_rate + (learning_rate - min_learning_rate) * 0.5 * (1.0 + (PI * share).cos())
+                let progress = step.min(steps) as f64 / steps as f64;
+                min_learning_rate + (learning_rate - min_learning_rate) * 0.5 * (1.0 + (PI * progress).cos())
             }
         }
     }

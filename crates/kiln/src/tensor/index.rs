@@ -103,7 +103,7 @@ impl Tensor {
         self.scattered("scatter", axis, index, source, false)
     }
 
-    /// Same as [`scatter`](Self::scatter), but adds the elements.
+    /// Adds elements of `source` at the indices that [`scatter`](Self::scatter) would write to.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

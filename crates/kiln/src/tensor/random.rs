@@ -55,7 +55,7 @@ impl Tensor {
         one.normal(&other)?.to_dtype(dtype)
     }
 
-    /// Same as [`rand`](Self::rand), with the shape, dtype and device of this tensor.
+    /// Draws numbers as [`rand`](Self::rand) does, with the shape, dtype and device of this tensor.
     ///
     /// See [`rand`](Self::rand) for an example.
     ///
@@ -65,7 +65,7 @@ impl Tensor {
         Self::rand(self.shape(), self.dtype(), self.device())
     }
 
-    /// Same as [`randn`](Self::randn), with the shape, dtype and device of this tensor.
+    /// Draws numbers as [`randn`](Self::randn) does, with the shape, dtype and device of this tensor.
     ///
     /// See [`randn`](Self::randn) for an example.
     ///

@@ -273,7 +273,7 @@ impl Weights {
         &self.files.metadata
     }
 
-    /// Sets the parameters and statistics of a module from the tensors with their names, converted to the dtypes of
+    /// Sets the parameters and buffers of a module from the tensors with their names, converted to the dtypes of
     /// the parameters, on their devices. Tensors that the module does not use are ignored; see
     /// [`unused`](Self::unused).
     ///
@@ -351,7 +351,7 @@ impl fmt::Debug for Weights {
     }
 }
 
-/// Sets the parameters and statistics of a module from a file, and returns the names of unused tensors.
+/// Sets the parameters and buffers of a module from a file, and returns the names of unused tensors.
 ///
 /// See [`save`] for an example.
 ///

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes the parameters and statistics of a module to a file.
+/// Writes the parameters and buffers of a module to a file.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {

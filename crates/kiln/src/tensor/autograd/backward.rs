@@ -96,7 +96,7 @@ impl Tensor {
         self.backward_with(BackwardOptions::new())
     }
 
-    /// Same as [`backward`](Self::backward), with options.
+    /// Computes gradients as [`backward`](Self::backward) does, with options.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
