@@ -1,4 +1,4 @@
-//! Kernels in WGSL on the CPU device beside the GPU device, which is the software driver where there is no GPU: the same text,
+//! WGSL kernels on the CPU device, compared with the GPU device (a software driver if there is no GPU): the same source,
 //! the same buffers, in random order. `cargo bench -p kiln --bench wgsl`
 
 #![allow(
@@ -91,7 +91,7 @@ struct Arm {
     compile: Duration,
 }
 
-/// Ends the benchmark where an output is wrong.
+/// Ends the benchmark if an output is wrong.
 type Check = Box<dyn Fn(&[u32])>;
 
 struct Case {
@@ -265,7 +265,7 @@ fn main() {
             (case.check)(&arm.result());
         }
         let [cpu_time, trusting_time, single_time, gpu_time] = names.map(|name| results.quartiles(name));
-        // What a user waits for before the first result.
+        // The latency of the first result.
         let (compile, ready) = (arms[0].compile, arms[3].compile + first[3]);
         let text = |Quartiles { low, median, high }| {
             format!("{:.2?} ±{:.0}%", Duration::from_secs_f64(median), (high - low) / median * 50.0)

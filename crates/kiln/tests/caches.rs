@@ -20,7 +20,7 @@ fn open(as_wgsl: bool) -> Device {
     Device::cpu_with(CpuOptions::new().threads(2).plans_as_wgsl(as_wgsl).kernels(kernels)).unwrap()
 }
 
-/// Fused elementwise ops over `len` elements: a plan of its own for each length.
+/// Returns fused elementwise ops over `len` elements: one plan per length.
 fn compute(device: &Device, len: usize) {
     let x = Tensor::from_slice(&vec![2.0f32; len], len, device).unwrap();
     let y = x.mul(&x).unwrap().add_scalar(1.0f32).unwrap().sqrt().unwrap();
@@ -91,7 +91,7 @@ impl CacheRegistrySlot for KeyValues {
 #[test]
 fn one_budget_holds_for_plans_kernels_and_slots_under_eight_threads() {
     const BUDGET: u64 = 200 << 10;
-    // Of one plan with its kernel.
+    // The size of one plan with its kernel.
     const LARGEST: u64 = 64 << 10;
     for as_wgsl in [false, true] {
         let device = open(as_wgsl);
@@ -126,7 +126,7 @@ fn one_budget_holds_for_plans_kernels_and_slots_under_eight_threads() {
         assert!(report.bytes <= BUDGET, "{report}");
         let parts = report.caches.iter().map(|cache| cache.bytes).chain(report.slots.iter().map(|slot| slot.bytes));
         assert_eq!(report.bytes, parts.sum::<u64>(), "{report}");
-        // A thread counts its new plan before it evicts for it.
+        // A thread adds the size of its new plan before it evicts others.
         assert!(highest.load(Ordering::Relaxed) <= BUDGET + THREADS as u64 * LARGEST, "{highest:?} bytes");
         assert!(device.plan_cache_stats().evictions > 0, "{}", device.plan_cache_stats());
         assert_eq!(device.caches().trim(0).bytes_after, 0);

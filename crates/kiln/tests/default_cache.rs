@@ -1,4 +1,4 @@
-//! Where kernels are kept when nobody says where.
+//! The default directory of the kernel cache.
 
 #![cfg(all(feature = "gpu", target_os = "linux"))]
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const CHILD: &str = "KILN_TEST_DEFAULT_CACHE";
 
-/// The disk tier is on by default, in the user's own cache directory, which is made for its owner alone.
+/// The disk tier is on by default, in the cache directory of the user, which only the user can access.
 #[test]
 fn kernels_are_kept_in_the_users_cache_directory_by_default() {
     if Device::list().len() < 2 {
@@ -19,7 +19,7 @@ fn kernels_are_kept_in_the_users_cache_directory_by_default() {
     }
     let home = tempfile::tempdir().unwrap();
     for expected in ["Compiled", "Disk"] {
-        // In a process of its own, because the place follows from the environment.
+        // In a child process, because the directory depends on the environment.
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture"])
             .env(CHILD, expected)
@@ -33,7 +33,7 @@ fn kernels_are_kept_in_the_users_cache_directory_by_default() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
-/// The process that the test above runs; nothing in any other.
+/// The child process of the test above; does nothing when run directly.
 #[test]
 fn child() {
     let Ok(expected) = std::env::var(CHILD) else { return };

@@ -11,7 +11,7 @@ fn check_round_trip(device: &Device) {
     assert_eq!(device.buffer_from(&data).unwrap().read().unwrap(), data, "{device:?}");
 }
 
-/// The CPU device comes first, every listed device opens under its id, and is what the list says.
+/// The CPU device is listed first; every listed device opens by its id and matches its listed information.
 #[test]
 fn listed_devices_open_by_their_ids() {
     let listed = Device::list();
@@ -27,7 +27,7 @@ fn listed_devices_open_by_their_ids() {
     }
 }
 
-/// A software GPU is never the default, and serves when asked for.
+/// A software GPU is never the default, and opens when requested by name.
 #[test]
 fn best_is_the_device_that_choose_explains() {
     let listed = Device::list();
@@ -107,7 +107,7 @@ fn build_without_gpu_support_says_so() {
     assert!(Device::choose().unwrap().reason.contains("feature `gpu`"));
 }
 
-/// Two devices of one id have different names, in `Display`, in `Debug` and in the errors of ops that mix them.
+/// Two devices with the same id have different names, in `Display`, in `Debug` and in the errors of ops that mix them.
 #[test]
 fn devices_of_one_id_have_different_names_in_messages() {
     let (one, other) = (Device::cpu().unwrap(), Device::cpu().unwrap());
@@ -125,7 +125,7 @@ fn devices_of_one_id_have_different_names_in_messages() {
     let parameter = Parameter::new(&a).unwrap();
     for error in [a.add(&b).unwrap_err(), Tensor::cat(&[&a, &b], 0).unwrap_err(), parameter.set(&b).unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        // The second name may be the first with an ordinal, so what follows it counts.
+        // The second name may be the first with an ordinal, so the text after it is compared too.
         let text = format!("{error} ").replace(';', " ").replace(", found", " found");
         for name in &names {
             assert!(text.contains(&format!("f32 (2, 2) on {name} ")), "`{name}` in {text}");

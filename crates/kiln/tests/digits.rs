@@ -1,4 +1,4 @@
-//! Real handwritten digits are learnt, in `f32` and in `f16`, and in the same way each time.
+//! Trains on handwritten digits in `f32` and `f16`; runs are reproducible.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says so")]
 
@@ -8,7 +8,7 @@ mod learn;
 use kiln::{DType, Device};
 use learn::{Net, Training};
 
-/// The losses of each epoch, and the share of the test that is right.
+/// The loss of each epoch, and the accuracy on the test set.
 fn train(net: Net, dtype: DType, epochs: u64) -> (Vec<f32>, f32) {
     let device = Device::cpu().unwrap();
     let mut training = Training::new(net, dtype, epochs, 1, &device).unwrap();

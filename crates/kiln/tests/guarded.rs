@@ -1,5 +1,5 @@
-//! Random programs on memory between pages that nobody may touch: an access outside of a buffer ends the process here, read or write.
-//! `KILN_FUZZ_CASES` says how many run, `KILN_FUZZ_SEED` with which seed they begin.
+//! Random programs on buffers between guard pages: an out-of-bounds read or write crashes the process.
+//! `KILN_FUZZ_CASES` sets the number of programs, `KILN_FUZZ_SEED` the first seed.
 
 #![cfg(all(feature = "wgsl", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -19,14 +19,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A multiple of the pages of any system.
+/// A multiple of the page size of every supported system.
 const PAGES: usize = 64 << 10;
 
 unsafe extern "C" {
     fn mprotect(address: *mut c_void, bytes: usize, protection: c_int) -> c_int;
 }
 
-/// Memory that begins or ends where the next page is nobody's.
+/// Memory that begins or ends at an inaccessible page.
 struct Guarded {
     map: MmapMut,
     start: usize,
@@ -37,17 +37,17 @@ impl Guarded {
     fn new(contents: &[u8], at_end: bool) -> Self {
         let room = contents.len().next_multiple_of(PAGES);
         let mut map = MmapMut::map_anon(room + 2 * PAGES).unwrap();
-        // Buffers begin at multiples of four.
+        // Buffer addresses are multiples of four.
         let start = if at_end { PAGES + (room - contents.len()) / 4 * 4 } else { PAGES };
         map[start..][..contents.len()].copy_from_slice(contents);
         for page in [0, PAGES + room] {
-            // SAFETY: it is a part of the map, which is not read there any more.
+            // SAFETY: the range is inside the map and is no longer accessed.
             assert_eq!(unsafe { mprotect(map[page..].as_mut_ptr().cast(), PAGES, 0) }, 0);
         }
         Self { map, start, bytes: contents.len() }
     }
 
-    /// As machine code takes it, with a length that may not be its own.
+    /// Returns the binding for machine code, with a length that may be wrong on purpose.
     fn bound(&mut self, bytes: usize) -> BoundBuffer {
         BoundBuffer { data: self.map[self.start..].as_mut_ptr(), bytes: bytes as u64 }
     }
@@ -57,7 +57,7 @@ impl Guarded {
     }
 }
 
-/// What is in all that is bound after a case ran.
+/// Returns the contents of all bindings after a case ran.
 fn run(case: &Case, program: &KernelModule, options: &Options, at_end: bool, is_lie: bool) -> Vec<Vec<u8>> {
     let compiled = Compiler::new().unwrap().compile(&program.module, &program.info, options).unwrap();
     let bindings = &program.reflection.bindings;
@@ -75,7 +75,7 @@ fn run(case: &Case, program: &KernelModule, options: &Options, at_end: bool, is_
     let deadline = Some(Instant::now() + Duration::from_secs(60));
     let code = ExecutableKernel::new(compiled).unwrap();
     let given = LaunchArgs { bindings: &bound, workgroups: case.grid, deadline };
-    // SAFETY: what is bound is what the reflection says, in its order, or longer than it is where the test wants to see the process end.
+    // SAFETY: the bindings match the reflection, in its order; a longer length is passed only where the test expects a crash.
     let outcome = unsafe { code.run(&given, 0..groups, &mut Scratch::default()) };
     assert_eq!(outcome, Outcome::Done, "{}", case.text);
     memory.iter().map(|memory| memory.contents().to_vec()).collect()
@@ -87,8 +87,8 @@ fn program(case: &Case, device: &Device) -> KernelModule {
     KernelModule::new(&KernelKey::new(&source, device.info()).unwrap(), device.info()).unwrap()
 }
 
-/// Each way to compile a program stays inside of its buffers, whichever side of them nobody may touch, and computes the same. So does one
-/// that leaves out what is proven, as a release build does: without looking.
+/// With every compile option a program stays within its buffers, with a guard page on either side, and computes the same. So does one
+/// without the checks that are proven redundant, as in a release build.
 #[test]
 fn random_programs_stay_inside() {
     let device = Device::cpu().unwrap();
@@ -97,7 +97,7 @@ fn random_programs_stay_inside() {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let features = Features { f16: true, subgroups: seed % 3 == 0, pointers_to_parts: seed % 2 == 0 };
         let case = Case::parse(&generate(seed, features)).unwrap();
-        // There already where the process ends.
+        // Written before the run, so that it exists after a crash.
         std::fs::write(&path, &case.text).unwrap();
         let program = program(&case, &device);
         let exact = || Options { fast_math: false, verify_elided_checks: false, ..Options::default() };
@@ -115,7 +115,7 @@ fn random_programs_stay_inside() {
     });
 }
 
-/// The pages do what they are for: with a length that is a lie, the process ends.
+/// The guard pages work: with a wrong length, the process crashes.
 #[test]
 fn the_pages_are_guards() {
     const CHILD: &str = "KILN_GUARDED_CHILD";

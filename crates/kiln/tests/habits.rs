@@ -1,8 +1,8 @@
-//! Lines that users of candle and PyTorch type from habit: they compile and run, or the documentation of the right method has the name as an alias.
+//! Code that users of candle and PyTorch write from habit compiles and runs, or the other library's name is a documentation alias of the right method.
 
 use kiln::{DType, Device, Ellipsis, NewAxis, Result, Slice, Tensor, nn};
 
-/// Lines as in candle's and PyTorch's cheat sheets, in Rust.
+/// Lines from the cheat sheets of candle and PyTorch, in Rust.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a list of lines")]
 fn common_lines_compile_and_run() -> Result<()> {
@@ -144,7 +144,7 @@ fn common_lines_compile_and_run() -> Result<()> {
     Ok(())
 }
 
-/// Every pair of tensors, references, results and numbers that candle takes, and whole numbers, for each operator.
+/// Every combination of tensors, references, results and numbers that candle accepts, and integers, for each operator.
 #[test]
 fn operators_take_tensors_results_and_numbers() -> Result<()> {
     let device = Device::cpu()?;
@@ -181,12 +181,12 @@ fn operators_take_tensors_results_and_numbers() -> Result<()> {
         / [3.0 2.0] [3.0 4.0] [0.333_333_34 0.25];
     }
     assert_eq!((-&a)?.to_vec::<f32>()?, (-a.clone())?.to_vec::<f32>()?);
-    // The type of a literal on the left is known, so that methods can follow.
+    // The type of a literal on the left is inferred, so method calls can follow.
     assert_eq!((1 - &a)?.abs()?.to_vec::<f32>()?, [5., 7.]);
     assert_eq!((1.0 - &a)?.abs()?.to_vec::<f32>()?, [5., 7.]);
     assert_eq!(((&a + 1)?.sum_all()? * 2)?.to_scalar::<f32>()?, 32.);
     assert_eq!((10 - &ids)?.to_vec::<u32>()?, [3, 1]);
-    // One error, of the op that failed.
+    // The error is that of the op that failed.
     let wrong = Tensor::new([1f32, 2., 3.], &device)?;
     let error = (&a + (&b * &wrong)).unwrap_err().to_string();
     assert!(error.starts_with("mul expected"), "{error}");
@@ -196,7 +196,7 @@ fn operators_take_tensors_results_and_numbers() -> Result<()> {
     Ok(())
 }
 
-/// A name that another library has for a thing leads to Kiln's method in the documentation's search.
+/// The documentation search finds Kiln's method by the name that another library uses.
 #[test]
 fn names_of_other_libraries_are_aliases() {
     let names = [
@@ -249,12 +249,12 @@ fn names_of_other_libraries_are_aliases() {
             }
         }
     }
-    // Methods that a macro declares have their aliases in its list.
+    // Methods declared by a macro have their aliases in the macro's list.
     let missing: Vec<&str> = names.into_iter().filter(|name| !sources.contains(&format!("\"{name}\""))).collect();
     assert!(missing.is_empty(), "no alias: {missing:?}");
 }
 
-/// A first program needs no other import than the prelude.
+/// A first program needs only the prelude.
 mod first_program {
     use kiln::prelude::*;
 

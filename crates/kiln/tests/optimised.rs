@@ -1,6 +1,6 @@
-//! Kernels in WGSL compute the same whether they are optimised or not, without the checks that are proven needless, and whether invocations run
-//! together or one by one. A debug build looks at the indices of those checks all the same: a proof that is wrong is an error here, whatever it
-//! would have done. `KILN_FUZZ_CASES` says how many programs run, `KILN_FUZZ_SEED` with which seed they begin.
+//! WGSL kernels compute the same with and without optimisation, without the bounds checks that are proven redundant, and whether invocations run
+//! in SIMD lanes or one at a time. A debug build still verifies the indices of those checks: a wrong proof is an error here, whatever it
+//! would have caused. `KILN_FUZZ_CASES` sets the number of programs, `KILN_FUZZ_SEED` the first seed.
 
 #[path = "wgsl/launch.rs"]
 mod launch;
@@ -11,13 +11,13 @@ use kiln::device::{CpuOptions, SimdLevel};
 use kiln::kernel::{KernelOptions, Optimisation};
 use kiln_testkit::wgsl::{Case, Features, generate};
 
-/// Random programs, to the last bit.
+/// Random programs give bit-identical results.
 #[test]
 fn random_programs_compute_the_same_however_they_are_compiled() {
     let options = || CpuOptions::new().kernels(KernelCacheOptions::new().without_disk().max_entries(16));
     let device = Device::cpu_with(options()).unwrap();
     let single = Device::cpu_with(options().simd(SimdLevel::Scalar)).unwrap();
-    // What is joined into one rounding is the compiler's choice.
+    // Contraction into fused multiply-add is up to the compiler.
     let exact = || KernelOptions { fast_math: false, ..KernelOptions::default() };
     launch::for_each_seed(30, |seed| {
         let features = Features { f16: true, subgroups: seed % 3 == 0, pointers_to_parts: seed % 2 == 0 };

@@ -1,4 +1,4 @@
-//! The sanitizer on programs that are sound: it finds nothing, and changes nothing.
+//! The sanitizer on correct programs: it reports nothing and does not change results.
 
 #![cfg(feature = "wgsl")]
 
@@ -11,7 +11,7 @@ use kiln::nn::AttentionOptions;
 use kiln::{DType, Device, Result, Tensor};
 use kiln_testkit::wgsl::{Case, Features, compare, generate};
 
-/// The kernels that Kiln renders for tensors are sound: matrix products and attention with tiles, reductions, norms.
+/// Generated tensor kernels are free of findings: tiled matmul and attention, reductions, norms.
 #[test]
 fn kernels_of_tensors_have_no_faults() {
     let device = Device::cpu_with(CpuOptions::new().sanitized(true).plans_as_wgsl(true)).unwrap();
@@ -24,7 +24,7 @@ fn kernels_of_tensors_have_no_faults() {
         let soft = product.softmax(1)?.mul_scalar(2.0)?.add_scalar(1.0)?;
         let sums = soft.log()?.sum(0)?;
         let spread = a.transpose(0, 1)?.relu()?.sum(1)?;
-        // Nothing is a multiple of the tiles: rows, columns, what is summed, queries, keys, elements.
+        // No length is a multiple of the tile size: rows, columns, inner length, queries, keys, elements.
         let (left, right) =
             (Tensor::rand([2, 3, 5, 17], DType::F32, device)?, Tensor::rand([2, 3, 17, 65], DType::F32, device)?);
         let batches = left.matmul(&right)?;
@@ -49,13 +49,13 @@ fn kernels_of_tensors_have_no_faults() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A program computes the same while it is watched. Random ones have no races, and their barriers are for all.
+/// A program computes the same under the sanitizer. Random programs have no races, and all invocations reach their barriers.
 #[test]
 fn random_programs_compute_the_same_while_they_are_watched() {
     let device = Device::sanitized().unwrap();
     for seed in 0..launch::setting("KILN_FUZZ_CASES", 20) {
         let features = Features { f16: true, subgroups: seed % 4 == 0, pointers_to_parts: seed % 2 == 1 };
-        // Subgroups are compared with vectors of invocations, which they are made of there.
+        // Subgroups are compared with the SIMD vectors of invocations that implement them.
         let simd = if features.subgroups { SimdLevel::detect() } else { SimdLevel::Scalar };
         let plain = Device::cpu_with(CpuOptions::new().simd(simd)).unwrap();
         let case = Case::parse(&generate(seed, features)).unwrap();

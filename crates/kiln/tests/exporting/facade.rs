@@ -1,4 +1,4 @@
-//! What a program with a recorder of its own gets.
+//! Metrics sent to a program's recorder of the `metrics` facade.
 
 use crate::{cpu, work};
 use kiln::metrics::Watch;

@@ -1,4 +1,4 @@
-//! Metrics in a file: Prometheus text or JSON, whole at every moment.
+//! Metrics in a file: Prometheus text or JSON, replaced atomically.
 
 use crate::{cpu, value, work};
 use kiln::ErrorKind;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const MISSES: &str = "kiln_cache_requests_total{device=\"cpu\",cache=\"plans\",outcome=\"miss\"}";
 
-/// The device goes before the watch, as in a program whose `main` began with the watch.
+/// The device is dropped before the watch, as in a program whose `main` creates the watch first.
 #[test]
 fn the_name_says_whether_the_file_is_text_or_json() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Metrics of devices, as text, in a file, and for the `metrics` facade.
 //!
-//! Each test opens devices of its own, because what is counted is of a whole device. Without a GPU the tests say so and go on
+//! Each test opens its own devices, because metrics are per device. Without a GPU the tests print a note and continue
 //! with the CPU device, unless the environment variable `CI` is set.
 
 #![cfg(feature = "events")]
@@ -16,7 +16,7 @@ mod numbers;
 use kiln::device::CpuOptions;
 use kiln::{DType, Device, Result, Tensor};
 
-/// A CPU device of a test's own.
+/// Opens a CPU device for one test.
 fn cpu() -> Device {
     Device::cpu_with(CpuOptions::new().threads(1)).unwrap()
 }
@@ -27,7 +27,7 @@ fn work(device: &Device) -> Result<()> {
     device.synchronize()
 }
 
-/// The value of a series, by what stands before it in the text.
+/// Returns the value of a series, by the text before it.
 fn value(text: &str, series: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
     line.rsplit_once(' ')?.1.parse().ok()

@@ -1,4 +1,4 @@
-//! What is told, and that it moves when something happens.
+//! The exported metrics, and that they change with activity.
 
 use crate::devices::open;
 use crate::{cpu, value, work};
@@ -10,7 +10,7 @@ use kiln::pool::{PoolConfig, PoolOptions};
 use kiln::{Device, ErrorKind};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every metric with its labels, without values and without what differs between machines.
+/// Every metric with its labels, without values and machine-specific labels.
 fn names(text: &str) -> String {
     let is_of_machine =
         |line: &&str| ["driver_bytes", "request_seconds", "class="].iter().any(|part| line.contains(part));
@@ -33,7 +33,7 @@ fn names(text: &str) -> String {
     lines.filter(|line| seen.insert(line.clone())).collect::<Vec<_>>().join("\n")
 }
 
-/// The names of metrics are a contract with whoever charts them.
+/// Metric names are a contract with dashboards.
 #[test]
 fn the_metrics_of_each_device_are_these() {
     for device in open() {
@@ -53,7 +53,7 @@ fn series(watch: &Watch) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// What moves between two moments; new series move too.
+/// Returns the series that change between two snapshots, including new ones.
 fn moved(watch: &Watch, what: impl FnOnce()) -> BTreeSet<String> {
     let before = series(watch);
     what();
@@ -69,7 +69,7 @@ fn assert_moves(watch: &Watch, device: &Device, expected: &[&str], what: impl Fn
     }
 }
 
-/// Each thing that happens moves what tells of it.
+/// Each activity changes its metrics.
 #[test]
 fn every_metric_moves_when_the_thing_happens() {
     for device in open() {
@@ -117,7 +117,7 @@ fn every_metric_moves_when_the_thing_happens() {
     }
 }
 
-/// What only a device with kernels in WGSL tells.
+/// Metrics that only a device with WGSL kernels has.
 fn kernels_move(watch: &Watch, device: &Device) {
     const GOOD: &str = "@compute @workgroup_size(1) fn main() {}";
     let request =
@@ -149,7 +149,7 @@ fn a_request_beyond_the_budget_is_told() {
     });
 }
 
-/// Nothing is kept alive: a device that is dropped goes, and its last numbers stay until another takes its place.
+/// A watch keeps no device open: a dropped device closes, and its final metrics stay until another device takes its place.
 #[test]
 fn a_device_that_goes_leaves_its_last_numbers() {
     let watch = Watch::new();
@@ -172,7 +172,7 @@ fn a_device_that_goes_leaves_its_last_numbers() {
     assert_eq!(value(&watch.to_prometheus(), misses), Some(0.0));
 }
 
-/// The watch times kernels while it lives.
+/// Kernels are timed while the watch exists.
 #[test]
 fn kernels_are_timed_as_long_as_the_watch_lives() {
     let device = cpu();
@@ -192,7 +192,7 @@ fn kernels_are_timed_as_long_as_the_watch_lives() {
     assert_eq!(launches(), 2, "the end of the watch ended what it did not begin");
 }
 
-/// Who began to count does not end it for the others, and none of them begins anew.
+/// Counting continues until the last of several watches ends, and is not restarted by any.
 #[test]
 fn kernels_are_timed_until_the_last_who_wants_it_is_gone() {
     let device = cpu();

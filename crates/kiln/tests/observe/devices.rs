@@ -4,7 +4,7 @@ use kiln::Device;
 use kiln::cache::KernelCacheOptions;
 use kiln::device::CpuOptions;
 
-/// A CPU device, and the first GPU where there is one, opened for the caller alone.
+/// Opens a CPU device, and the first GPU if there is one, for the caller only.
 pub(crate) fn open() -> Vec<Device> {
     let options = CpuOptions::new().threads(2).kernels(KernelCacheOptions::new().without_disk());
     let mut devices = vec![Device::cpu_with(options).unwrap()];

@@ -1,4 +1,4 @@
-//! One stream joins what caches, pools, kernels and graphs do.
+//! One event stream for caches, pools, kernels and graphs.
 
 use crate::devices::open;
 use kiln::device::Feature;
@@ -68,7 +68,7 @@ fn kernel_events_have_their_submission_cost_and_time() {
     }
 }
 
-/// The lines of caches are those that a sink of a cache gets.
+/// Cache events are the same as those that a cache sink receives.
 #[test]
 fn caches_tell_misses_then_hits_and_compiles_tell_their_time() {
     for device in open() {
@@ -163,7 +163,7 @@ fn graphs_tell_each_node_once() {
     }
 }
 
-/// Nothing is lost: the file has everything when the last handle is gone, the timestamps of a GPU included.
+/// The file has all events when the last handle is dropped, including GPU timestamps.
 #[test]
 fn a_file_is_whole_when_the_device_is_gone() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ fn a_file_is_whole_when_the_device_is_gone() {
     }
 }
 
-/// Devices that are given one name write files of their own.
+/// Devices that are given the same file name write separate files.
 #[test]
 fn the_setting_names_a_file_that_devices_do_not_fight_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ impl Watcher for Broken {
     }
 }
 
-/// A watcher that fails or panics takes nothing from the others, nor from the device.
+/// A watcher that fails or panics does not affect the others or the device.
 #[test]
 fn a_watcher_that_fails_is_counted() {
     let device = Device::cpu().unwrap();
@@ -244,7 +244,7 @@ fn work(device: &Device) {
     Tensor::ones(9, DType::F32, device).unwrap().add_scalar(1.0).unwrap().eval().unwrap();
 }
 
-/// Takes everything, and fails to flush so often.
+/// Accepts all events, and fails to flush this many times.
 struct Unflushed(EventChannel, usize);
 
 impl Watcher for Unflushed {
@@ -259,7 +259,7 @@ impl Watcher for Unflushed {
     }
 }
 
-/// What was taken and could not be written is lost, and the stream says so as soon as it can.
+/// Events that could not be written are lost, and the stream reports the loss as soon as it can.
 #[test]
 fn events_that_could_not_be_flushed_are_lost() {
     let device = Device::cpu().unwrap();
@@ -280,7 +280,7 @@ fn events_that_could_not_be_flushed_are_lost() {
     }
 }
 
-/// A file on a disk that is full.
+/// A file on a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn lines_that_found_no_room_on_disk_are_lost() {
@@ -293,7 +293,7 @@ fn lines_that_found_no_room_on_disk_are_lost() {
     assert!(report.lost > 100, "{report:?}");
 }
 
-/// Fails where `work` does, or never ends.
+/// Fails when `work` does, or never ends.
 fn ending(work: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || {
@@ -303,7 +303,7 @@ fn ending(work: impl FnOnce() + Send + 'static) {
     ended.recv_timeout(Duration::from_secs(60)).expect("an end");
 }
 
-/// The stream survives whatever a watcher does, until its last breath.
+/// The stream survives a watcher whose drop panics.
 #[test]
 fn a_watcher_that_panics_when_it_is_dropped_ends_nothing() {
     struct Fragile;
@@ -326,18 +326,18 @@ fn a_watcher_that_panics_when_it_is_dropped_ends_nothing() {
             work(&device);
         });
         assert!(events.iter().any(|event| matches!(event.kind, EventKind::KernelRun { .. })));
-        // Ended by the end of the device.
+        // Ends when the device is dropped.
         device.watch(Fragile).unwrap();
     });
 }
 
-/// A watcher may end and begin watches, also while somebody waits for its own end.
+/// A watcher may start and end watches, even while another thread waits for its own end.
 #[test]
 fn a_watcher_can_end_a_watch() {
     struct Ender(Device, Option<kiln::observe::WatchId>, mpsc::Sender<Option<WatchReport>>);
     impl Watcher for Ender {
         fn take(&mut self, event: &Event) -> io::Result<()> {
-            // Told to it while the test waits for the end of this watch.
+            // Delivered while the test waits for the end of this watch.
             if matches!(event.kind, EventKind::WatchEnded { .. })
                 && let Some(other) = self.1.take()
             {
@@ -361,7 +361,7 @@ fn a_watcher_can_end_a_watch() {
     });
 }
 
-/// What comes too fast is dropped, and the stream says so.
+/// Events beyond the queue's capacity are dropped, and the stream reports that.
 #[test]
 fn a_slow_watcher_loses_events_and_receives_the_count() {
     struct Slow(EventChannel, std::sync::mpsc::Receiver<()>);

@@ -1,6 +1,6 @@
-//! What devices tell of their work: statistics of kernels, events, spans.
+//! Observation of devices: kernel statistics, events, spans.
 //!
-//! Each test opens devices of its own, because what is counted is of a whole device. Without a GPU the tests say so and go on
+//! Each test opens its own devices, because counters are per device. Without a GPU the tests print a note and continue
 //! with the CPU device, unless the environment variable `CI` is set.
 
 #![cfg(feature = "events")]

@@ -1,4 +1,4 @@
-//! Every kernel is counted, and timed where the device can.
+//! Every kernel is counted, and timed if the device supports it.
 
 use crate::devices::open;
 use kiln::device::Feature;
@@ -17,7 +17,7 @@ fn is_timed(device: &Device) -> bool {
     device.info().id == "cpu" || device.info().features.contains(&Feature::Timestamps)
 }
 
-/// A chain of elementwise ops is one launch, called and costed as it is explained.
+/// A chain of elementwise ops is one launch, with the name and cost that `explain` reports.
 #[test]
 fn a_fused_chain_is_one_launch_with_the_bytes_that_explain_tells() {
     for device in open() {
@@ -49,7 +49,7 @@ fn a_matmul_has_two_operations_for_each_product() {
     }
 }
 
-/// Small ones in a row that do the same are timed together, and counted one by one.
+/// Consecutive launches of the same small kernel are timed together and counted individually.
 #[test]
 fn many_small_kernels_of_one_plan_are_all_counted() {
     for device in open() {

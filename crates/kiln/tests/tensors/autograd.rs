@@ -1,4 +1,4 @@
-//! What is tracked, how gradients are gathered, how they run, and what goes wrong with a name.
+//! Autograd: tracking, accumulation, execution and errors.
 
 use crate::devices;
 use kiln::autograd::{BackwardOptions, GradientCheck, check_gradients};
@@ -17,7 +17,7 @@ fn gradient(leaf: &Tensor) -> Vec<f32> {
     leaf.grad().expect("a gradient").to_vec().unwrap()
 }
 
-/// The backward pass of a chain of elementwise ops is one kernel for each gradient, which stores nothing on the way.
+/// The backward pass of a chain of elementwise ops is one kernel per gradient, without stored intermediates.
 #[test]
 fn the_gradient_of_a_chain_is_one_kernel() {
     for subject in devices::all() {
@@ -28,24 +28,24 @@ fn the_gradient_of_a_chain_is_one_kernel() {
         for leaf in [&x, &w] {
             let explanation = leaf.grad().unwrap().explain().unwrap();
             assert_eq!(explanation.kernels(), 1, "{}: {explanation}", subject.name);
-            // What is read and written: both inputs and the gradient.
+            // Bytes read and written: both inputs and the gradient.
             assert_eq!(explanation.bytes_moved(), 3 * 16, "{explanation}");
         }
     }
 }
 
-/// A loss that is read before its gradients are: products are not computed again.
+/// If the loss is read before `backward`, matrix products are not recomputed.
 #[test]
 fn what_kernels_computed_is_kept_for_the_gradients() {
     let device = devices::cpu();
     let x = Tensor::rand((8, 16), DType::F32, device).unwrap();
     let w = Tensor::rand((16, 4), DType::F32, device).unwrap().requires_grad().unwrap();
     let v = Tensor::rand((4, 3), DType::F32, device).unwrap();
-    // Without gradients the first product and GELU are one kernel, and the product is nowhere.
+    // Without gradients the first product and GELU are one kernel, and the product is not stored.
     let loss = x.matmul(&w).unwrap().gelu().unwrap().matmul(&v).unwrap().sum_all().unwrap();
     loss.eval().unwrap();
     loss.backward().unwrap();
-    // One for the gradient of the second product, one for that of the first; the first itself is not computed again.
+    // One for the gradient of the second product, one for that of the first; the first product is not recomputed.
     let explanation = w.grad().unwrap().explain().unwrap();
     assert_eq!(explanation.kernel_names().filter(|name| name.contains("matmul")).count(), 2, "{explanation}");
 }
@@ -74,7 +74,7 @@ fn what_is_not_tracked_has_no_gradient() {
     assert!(y.is_tracked() && !c.is_tracked() && !y.detach().is_tracked());
     assert!(!x.gt(&c).unwrap().is_tracked(), "an answer has no gradient");
     assert!(!no_grad(|| x.exp()).unwrap().is_tracked());
-    // The mode is the thread's, and ends with the scope, also where that panics.
+    // The mode is per thread and ends with the scope, also on panic.
     std::thread::scope(|scope| {
         no_grad(|| assert!(scope.spawn(|| x.exp().unwrap().is_tracked()).join().unwrap()));
     });
@@ -83,7 +83,7 @@ fn what_is_not_tracked_has_no_gradient() {
     x.mul(&y.detach()).unwrap().backward().unwrap();
     assert_eq!(gradient(&x), [6.0]);
     assert!(c.grad().is_none() && y.grad().is_none());
-    // A view of a tensor in memory is tracked like any other.
+    // A view of a stored tensor is tracked too.
     let m = leaf(&[1.0, 2.0, 3.0], device);
     m.slice(0, 1..2).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
     assert_eq!(gradient(&m), [0.0, 4.0, 0.0]);
@@ -111,7 +111,7 @@ fn gradients_of_gradients() {
         let wanted = 2.0 * (x * x).cos() - 4.0 * x * x * (x * x).sin();
         assert!((f64::from(*found) - wanted).abs() < 1e-5, "{found} {wanted}");
     }
-    // And by differences, through matrix products: the gradient of a norm of a gradient.
+    // By finite differences, through matrix products: the gradient of the norm of a gradient.
     let (a, b) = (tensor(&[0.5, -1.0, 0.25, 2.0], device), tensor(&[1.0, 0.5, -0.5, 0.75], device));
     let (a, b) = (a.reshape((2, 2)).unwrap(), b.reshape((2, 2)).unwrap());
     let norm = |p: &[Tensor]| {
@@ -138,7 +138,7 @@ fn functions_have_gradients() {
     assert_eq!(value.to_scalar::<f32>().unwrap(), 5.0);
     assert!(!value.is_tracked() && !gradients[0].is_tracked());
     assert_eq!(gradients[0].to_vec::<f32>().unwrap(), [2.0, 4.0]);
-    // One that the function does not use.
+    // An input that the function does not use.
     assert_eq!(gradients[1].to_vec::<f32>().unwrap(), [0.0]);
     assert!(x.grad().is_none());
 }
@@ -148,7 +148,7 @@ fn deep(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     (0..6).try_fold(x.clone(), |x, _| x.matmul(w)?.gelu())
 }
 
-/// A function that is called again gives the same gradients, bit by bit, with less memory in between.
+/// A checkpointed function gives bit-identical gradients with a lower peak of memory.
 #[test]
 fn checkpoints_save_memory() {
     let device = Device::cpu().unwrap();
@@ -179,7 +179,7 @@ fn checkpoints_save_memory() {
     }
     assert_eq!(results[0], results[1]);
     let matrix = (size * size * 4) as u64;
-    // Six products at least without, the result and the sum with.
+    // At least six products without a checkpoint; the result and the sum with it.
     assert!(kept[0] >= 6 * matrix && kept[1] <= 2 * matrix, "{kept:?} bytes, {matrix} each");
 }
 
@@ -201,7 +201,7 @@ fn a_checkpoint_inside_of_a_checkpoint() {
     assert!(!no_grad(|| checkpoint(|x| x[0].exp(), &[&x])).unwrap().is_tracked());
 }
 
-/// What a function uses beside its parameters keeps its history, and gradients reach parameters that a checkpoint captures.
+/// Captured tensors keep their history, and gradients reach parameters that a checkpoint captures.
 #[test]
 fn functions_leave_what_they_use_alone() {
     let device = devices::cpu();
@@ -218,13 +218,13 @@ fn functions_leave_what_they_use_alone() {
     for x in [tensor(&[2.0], device), leaf(&[2.0], device)] {
         assert_eq!(grad(captured, &[&x]).unwrap()[0].to_vec::<f32>().unwrap(), [12.0]); // x³
     }
-    // Inside of `no_grad` too, the check tracks.
+    // The check tracks even inside `no_grad`.
     let report = no_grad(|| check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new())).unwrap();
     assert!(report.passed(), "{report}");
     assert!(check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new().max_elements(0)).is_err());
 }
 
-/// Several threads add to the gradient of one leaf.
+/// Several threads accumulate into the gradient of one leaf.
 #[test]
 fn threads_add_up_gradients() {
     let x = leaf(&[1.0], devices::cpu());
@@ -236,7 +236,7 @@ fn threads_add_up_gradients() {
     assert_eq!(gradient(&x), [400.0]);
 }
 
-/// Records reach back further than a stack is deep.
+/// A long history does not overflow the stack.
 #[test]
 fn a_long_history_is_walked_and_dropped() {
     let x = leaf(&[1.0], devices::cpu());
@@ -252,7 +252,7 @@ fn a_long_history_is_walked_and_dropped() {
     assert_eq!(gradient(&x), [1.0]);
 }
 
-/// What `backward` has let go does not keep memory.
+/// A graph freed by `backward` holds no memory.
 #[test]
 fn backward_lets_the_graph_go() {
     let device = Device::cpu().unwrap();
@@ -317,7 +317,7 @@ fn errors_say_what_was_expected() {
         let text = format!("{error:#}");
         assert!(parts.iter().all(|part| text.contains(part)), "{what}: {text}");
     }
-    // A failure leaves the gradients as they were.
+    // A failed call does not change gradients.
     assert_eq!(gradient(&x).len(), 2);
 }
 
@@ -329,14 +329,14 @@ impl FloatOp<1> for Same {
     }
 }
 
-/// States no gradient.
+/// An op without a gradient.
 static PLAIN: ElementOp = ElementOp::float::<Same, 1>("plain", "A square.", [(-3.0, 3.0)], |x| x[0] * x[0]);
 
-/// States a wrong one, which is right at 1 only.
+/// An op with a wrong gradient, which is correct only at 1.
 static WRONG: ElementOp = ElementOp::float::<Same, 1>("wrong", "A square.", [(-3.0, 3.0)], |x| x[0] * x[0])
     .gradient(|x, _, g| kiln::ir::gradient::each([g * x[0] * x[0] * 2.0]));
 
-/// The check finds a gradient that is wrong, and says where; an element that happens to be right is not told.
+/// The check finds a wrong gradient and its index; an element that happens to be correct is not reported.
 #[test]
 fn a_wrong_gradient_is_found() {
     let x = tensor(&[1.0, 0.5, -1.5], devices::cpu());
@@ -344,10 +344,10 @@ fn a_wrong_gradient_is_found() {
     assert_eq!((report.passed(), report.failed(), report.checked()), (false, 2, 3), "{report}");
     let text = report.to_string();
     assert!(text.contains("input 0 (3,): 2 of 3 elements failed; largest error at [2]"), "{text}");
-    // One that is left out: the gradient of a constant.
+    // A missing gradient, because of `detach`.
     let report = check_gradients(|p| p[0].mul(&p[0].detach()), &[&x], GradientCheck::new()).unwrap();
     assert_eq!(report.failed(), 3, "{report}");
-    // A NaN is wrong too.
+    // NaN fails too.
     let zero = tensor(&[0.0], devices::cpu());
     let report =
         check_gradients(|p| p[0].mul_scalar(0.0)?.div(&p[0].detach().mul_scalar(0.0)?), &[&zero], GradientCheck::new());
@@ -358,7 +358,7 @@ fn a_wrong_gradient_is_found() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }
 
-/// The same seed, the same device: the same bits.
+/// The same seed on the same device gives the same bits.
 #[test]
 fn gradients_are_the_same_each_time() {
     let run = || {
@@ -428,7 +428,7 @@ fn gradients_of_slices_are_added_where_they_belong() {
         }
         sum.backward().unwrap();
         assert_eq!(x.grad().unwrap().to_vec2::<f32>().unwrap(), wanted, "{}", subject.name);
-        // Nothing but an empty slice.
+        // Only an empty slice.
         let y = Tensor::ones(3, DType::F32, device).unwrap().requires_grad().unwrap();
         y.slice(0, 1..1).unwrap().sum_all().unwrap().backward().unwrap();
         assert_eq!(y.grad().unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);

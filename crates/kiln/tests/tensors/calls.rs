@@ -9,7 +9,7 @@ use kiln_testkit::View;
 use kiln_testkit::fixture::Case;
 use serde_json::Value;
 
-/// What the case's op gives for these inputs.
+/// Computes the op of a case for these inputs.
 pub(crate) fn call(case: &Case, inputs: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
     let args = Args(&case.args);
     let x = inputs.first();
@@ -154,7 +154,7 @@ fn activation(args: &Args<'_>) -> Activation {
     }
 }
 
-/// Arguments of a case that are no tensors.
+/// The arguments of a case that are not tensors.
 struct Args<'a>(&'a Value);
 
 impl Args<'_> {

@@ -6,7 +6,7 @@ use kiln::autograd::{GradientCheck, check_gradients};
 use kiln::nn::{Conv1d, Conv2d, Mode, Module};
 use kiln::{ErrorKind, Tensor};
 
-/// Convolutions against sums over all places, on every device, and their gradients against differences.
+/// Convolutions against direct sums, on every device, and their gradients against finite differences.
 #[test]
 fn convolutions() {
     for subject in devices::all() {
@@ -37,7 +37,7 @@ fn convolutions() {
                     .unwrap();
             assert!(report.passed(), "{report}");
         }
-        // The gradient of the input on a GPU is that of the CPU device.
+        // The gradient of the input on a GPU equals that on the CPU device.
         let leaf = images.requires_grad().unwrap();
         layer.parameters().iter().for_each(|(_, own)| own.zero_grad().unwrap());
         layer.forward(&leaf, &Mode::inference()).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
@@ -65,7 +65,7 @@ fn convolutions() {
     assert!(error.unwrap_err().to_string().contains("(batch, 3, height, width)"));
 }
 
-/// Convolutions in groups, with strides, padding and dilation, against sums over all places, on every device, and their gradients against differences.
+/// Convolutions in groups, with strides, padding and dilation, against direct sums, on every device, and their gradients against finite differences.
 #[test]
 fn convolutions_in_groups() {
     // Channels, outputs, groups: depthwise, depthwise with several outputs, a few groups, one output for each group of several channels.
@@ -110,7 +110,7 @@ fn convolutions_in_groups() {
     assert_eq!(layer.weight.get().dims(), [8, 1, 3]);
     let x = wave(&[2, 4, 9], 0.2, device);
     let whole = layer.forward(&x, &Mode::inference()).unwrap();
-    // Each group is a convolution of its own.
+    // Each group is a separate convolution.
     for group in 0..4 {
         let own = Conv1d::new(1, 2, 3, device).unwrap().padding(2).dilation(2);
         own.weight.set(&layer.weight.get().detach().slice(0, 2 * group..2 * group + 2).unwrap()).unwrap();

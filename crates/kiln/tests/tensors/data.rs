@@ -1,4 +1,4 @@
-//! Arrays of the references as tensors, and back.
+//! Conversion between reference arrays and tensors.
 
 use kiln::ir::op::Tolerance;
 use kiln::ir::with_element;
@@ -6,21 +6,21 @@ use kiln::{DType, Device, Result, Tensor};
 use kiln_testkit::tolerance::compare;
 use kiln_testkit::{Array, LayoutCase, View, decode, encode};
 
-/// The numbers as a tensor of a dtype.
+/// Creates a tensor of a dtype from numbers.
 pub(crate) fn tensor(array: &Array, dtype: DType, device: &Device) -> Tensor {
     let bytes = encode(array.numbers(), dtype);
     let buffer = device.buffer_from(&bytes).unwrap();
     Tensor::from_buffer(buffer.as_bytes(), array.shape(), dtype, device).unwrap()
 }
 
-/// The elements of a tensor as numbers.
+/// Returns the elements of a tensor as numbers.
 pub(crate) fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     let dtype = tensor.dtype();
     let bytes = with_element!(dtype, T => bytemuck::cast_slice::<T, u8>(&tensor.to_vec::<T>()?).to_vec());
     Ok(decode(&bytes, dtype))
 }
 
-/// One step of a view, through the public methods.
+/// Applies one view through the public methods.
 pub(crate) fn apply_view(tensor: &Tensor, view: &View) -> Result<Tensor> {
     match view {
         &View::Transpose(one, other) => tensor.transpose(one, other),
@@ -35,13 +35,13 @@ pub(crate) fn apply_view(tensor: &Tensor, view: &View) -> Result<Tensor> {
     }
 }
 
-/// A base and the steps from there.
+/// Creates the base tensor of a layout and applies its views.
 pub(crate) fn placed(layout: &LayoutCase, dtype: DType, device: &Device) -> Tensor {
     let base = tensor(&layout.base, dtype, device);
     layout.views.iter().fold(base, |tensor, view| apply_view(&tensor, view).unwrap())
 }
 
-/// Panics where a tensor is not what was expected, within a tolerance.
+/// Panics if a tensor differs from the expected array by more than a tolerance.
 #[track_caller]
 pub(crate) fn check(what: &str, found: &Tensor, dtype: DType, wanted: &Array, tolerance: Tolerance) {
     assert_eq!((found.dtype(), &found.shape()[..]), (dtype, wanted.shape()), "{what}");
@@ -51,7 +51,7 @@ pub(crate) fn check(what: &str, found: &Tensor, dtype: DType, wanted: &Array, to
     }
 }
 
-/// So many units in the last place, and an absolute amount on top.
+/// A tolerance in ULP plus an absolute one.
 pub(crate) fn within(ulps: f64, absolute: f64) -> Tolerance {
     Tolerance { ulps, absolute }
 }

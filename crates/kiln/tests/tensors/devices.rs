@@ -10,14 +10,14 @@ pub(crate) struct Subject {
     /// For messages.
     pub(crate) name: &'static str,
     pub(crate) device: Device,
-    /// Where plans run as WGSL every new kernel is compiled, so tests choose fewer of them, and small numbers may become 0.
+    /// Whether plans run as WGSL: each new kernel is compiled, so tests use fewer of them, and subnormals may be flushed to 0.
     pub(crate) takes_wgsl: bool,
-    /// Whether it is a GPU that was opened without what makes kernels of `f16` and of reductions different ones.
+    /// Whether it is a GPU opened without `f16` and subgroup support, which select other kernels.
     pub(crate) lacks_f16: bool,
 }
 
-/// The options of the CPU device under test: those of the environment, so that `KILN_SIMD=scalar` runs everything without
-/// vectors.
+/// The options of the CPU device under test, from the environment: `KILN_SIMD=scalar` runs everything without
+/// SIMD.
 pub(crate) fn cpu_options() -> CpuOptions {
     CpuOptions::from_settings(|name| std::env::var(name).ok()).unwrap()
 }
@@ -34,7 +34,7 @@ static SUBJECTS: LazyLock<Vec<Subject>> = LazyLock::new(|| {
         cpu("cpu without vectors", CpuOptions::new().threads(2).simd(SimdLevel::Scalar)),
     ];
     if cfg!(feature = "wgsl") {
-        // Kernels of an older build must not take the place of those under test.
+        // Kernels cached by an older build must not be used instead of those under test.
         let as_wgsl = cpu_options().threads(2).plans_as_wgsl(true).kernels(KernelCacheOptions::new().without_disk());
         subjects.push(Subject { takes_wgsl: true, ..cpu("cpu with plans as WGSL", as_wgsl) });
     }
@@ -42,7 +42,7 @@ static SUBJECTS: LazyLock<Vec<Subject>> = LazyLock::new(|| {
     subjects
 });
 
-/// All devices: the CPU device, without vector instructions, with plans as WGSL; the GPU, without `f16` and subgroups.
+/// All devices: the CPU device natively, without SIMD, and with plans as WGSL; the GPU with and without `f16` and subgroups.
 pub(crate) fn all() -> &'static [Subject] {
     &SUBJECTS
 }
@@ -57,7 +57,7 @@ pub(crate) fn cpu() -> &'static Device {
     &all()[0].device
 }
 
-/// The first GPU as it is.
+/// The first GPU with all its features.
 pub(crate) fn gpu() -> Option<&'static Device> {
     all().iter().map(|subject| &subject.device).find(|device| device.info().kind != DeviceKind::Cpu)
 }

@@ -1,6 +1,6 @@
-//! Every elementwise op of the table, over dtypes, layouts, ranks and sizes, against the entry's own reference and bound.
+//! Every elementwise op of the table, over dtypes, layouts, ranks and sizes, against the reference and error bound of the table entry.
 //!
-//! There is no list of ops here: an op that is added to the table is tested.
+//! There is no list of ops here: every op of the table is tested.
 
 use crate::data;
 use crate::devices::{self, Subject};
@@ -9,7 +9,7 @@ use kiln::ir::op::{self, ElementOp, Signature};
 use kiln::{DType, Tensor};
 use kiln_testkit::{Array, LayoutCase, Rng, layouts, rounded};
 
-/// Sizes around those of vectors, of what one invocation computes and of workgroups.
+/// Sizes around the SIMD width, the elements per invocation and the workgroup size.
 const SIZES: [usize; 12] = [0, 1, 3, 4, 5, 63, 64, 65, 255, 256, 257, 1025];
 
 /// The dtypes of an op's arguments, and that of its result.
@@ -19,9 +19,9 @@ pub(crate) struct Types {
 }
 
 impl Types {
-    /// One for each dtype that the op takes.
+    /// One entry for each dtype that the op takes.
     pub(crate) fn of(op: &ElementOp) -> Vec<Self> {
-        // The references of ops on bits know 32 of them.
+        // The references of bit ops are for 32 bits.
         let has_reference = |dtype| dtype != DType::I64 || op.takes_dtype(DType::F64);
         let taken = DType::ALL.into_iter().filter(|&dtype| op.takes_dtype(dtype) && has_reference(dtype));
         let same = |arity, result| Self { args: vec![result; arity], result };
@@ -46,7 +46,7 @@ fn is_float(dtype: DType) -> bool {
     dtype.is_float() || dtype == DType::F64
 }
 
-/// Arguments from where the entry samples them, as the dtypes hold them.
+/// Samples arguments from the intervals of the entry, rounded to the dtypes.
 fn sample(op: &ElementOp, types: &Types, shape: &[usize], rng: &mut Rng) -> Vec<Array> {
     let draw = |(&dtype, &(low, high)): (&DType, &op::Interval)| {
         let (low, high) = if is_float(dtype) { (low, high) } else { (low, high + 1.0) };
@@ -152,7 +152,7 @@ fn pairs_of_layouts() {
     }
 }
 
-/// Shapes that spread to one another, of every pair that rank and length allow.
+/// Pairs of shapes that broadcast, for every combination of rank and length.
 #[test]
 fn broadcasting() {
     let pairs: [(&[usize], &[usize]); 9] = [

@@ -1,4 +1,4 @@
-//! Wrong calls: the call itself returns the error, which names the op, the shapes, the dtypes and the devices.
+//! Invalid calls: the method returns the error, which names the op, shapes, dtypes and devices.
 
 use crate::devices;
 use kiln::nn::{self, Activation, AttentionOptions, PoolWindow};
@@ -74,7 +74,7 @@ fn indices_and_lengths_that_do_not_fit_are_named() {
     assert!(a.dim(2).unwrap_err().to_string().contains("dim expected an axis from -2 to 1, found 2"));
 }
 
-/// Errors begin with the method that was called, also where an op that it is made of found the fault.
+/// Errors begin with the method that was called, also if an op that it is composed of found the error.
 #[test]
 fn errors_begin_with_the_method_that_was_called() {
     let (a, b) = (f32s(&[2, 3]), f32s(&[4, 5]));
@@ -300,7 +300,7 @@ fn dtypes_are_never_mixed_and_the_message_says_how_to_convert() {
     assert!(error.to_string().contains("to_dtype"), "{error}");
 }
 
-/// Mixing devices is an error, never a silent copy; also between two devices of one kind.
+/// Mixing devices is an error, never a silent copy; also between two devices of the same kind.
 #[test]
 fn devices_are_never_mixed() {
     let mut others = vec![Device::cpu_with(crate::devices::cpu_options()).unwrap()];
@@ -335,7 +335,7 @@ fn devices_are_never_mixed() {
     }
 }
 
-/// An index that is out of range is told when it is read, with the index and the length; nothing else is read in its place.
+/// An index out of range is an error on read, with the index and the length; no other element is read instead.
 #[test]
 fn indices_out_of_range_are_told() {
     let device = devices::cpu();
@@ -365,7 +365,7 @@ fn data_of(index: &Tensor) -> String {
     crate::data::numbers(index).unwrap()[1].to_string()
 }
 
-/// A call that failed leaves its arguments as they were, also where the call changes one in place.
+/// A failed call does not change its arguments, also if it works in place.
 #[test]
 fn a_failed_call_changes_nothing() {
     let mut a = f32s(&[2, 3]);

@@ -1,4 +1,4 @@
-//! Named fused forms, and chains that fuse by themselves: one kernel each, with the right elements.
+//! Named fused forms, and chains that fuse automatically: one kernel each, with correct elements.
 
 use crate::data::{self, within};
 use crate::devices;
@@ -14,7 +14,7 @@ fn relu(x: f64) -> f64 {
     x.max(0.0)
 }
 
-/// What the forms are given: two matrices, one that both multiply with, a row and a residual.
+/// The inputs of the forms: two matrices, a common factor, a row and a residual.
 struct Given<T> {
     a: T,
     b: T,
@@ -105,7 +105,7 @@ fn every_form_is_one_kernel_and_right() {
                 let what = format!("{} of {dtype} on {}", form.name, subject.name);
                 let result = (form.run)(&tensors).unwrap_or_else(|error| panic!("{what}: {error:?}"));
                 let explanation = result.explain().unwrap();
-                // A kernel with a core stores single elements, so on a GPU the packing of 16 bits is a kernel of its own.
+                // A kernel with a core op stores single elements, so on a GPU 16-bit packing is a separate kernel.
                 let most = if subject.takes_wgsl && dtype != DType::F32 { 2 } else { 1 };
                 assert!(explanation.kernels() <= most, "{what}: {explanation}");
                 data::check(&what, &result, dtype, &(form.reference)(&given), within(1.0, 1e-5));

@@ -1,4 +1,4 @@
-//! The gradient of every op, against differences on the CPU device, and on the other devices against that.
+//! The gradient of every op, against finite differences on the CPU device, and on other devices against the CPU device.
 
 use crate::devices;
 use kiln::autograd::{GradientCheck, check_gradients};
@@ -6,11 +6,11 @@ use kiln::ir::op::{self, Signature};
 use kiln::nn::{AttentionOptions, PoolWindow};
 use kiln::{DType, Device, Result, Tensor};
 
-/// Numbers of a range, irregular, none of them near the middle of it.
+/// Returns irregular numbers of a range, none near its middle.
 fn numbers(count: usize, (low, high): (f64, f64), salt: usize) -> Vec<f32> {
     let part = |number: usize| {
         let part = ((number + 1) as f64 * 0.618_034 + salt as f64 * 0.29) % 1.0;
-        // Away from the middle, where many ops have their edge.
+        // Away from the middle, where many ops are not smooth.
         if part < 0.5 { part * 0.92 } else { 1.0 - (1.0 - part) * 0.92 }
     };
     (0..count).map(|number| (low + (high - low) * part(number)) as f32).collect()
@@ -52,7 +52,7 @@ fn check_with(name: &str, inputs: &[(&[usize], (f64, f64))], function: &Function
     }
 }
 
-/// The gradients of the sum of squares of what a function gives.
+/// Returns the gradients of the sum of squares of a function.
 fn gradients(function: &Function, inputs: &[Tensor]) -> Result<Vec<Vec<f32>>> {
     let leaves = inputs.iter().map(Tensor::requires_grad).collect::<Result<Vec<_>>>()?;
     let result = function(&leaves)?;
@@ -69,7 +69,7 @@ fn gradients(function: &Function, inputs: &[Tensor]) -> Result<Vec<Vec<f32>>> {
     leaves.iter().map(gradient).collect()
 }
 
-/// A part of the interval where an op is sampled in which differences say something.
+/// The part of an op's sampling interval in which finite differences are meaningful.
 fn range(interval: op::Interval) -> (f64, f64) {
     let (low, high) = (interval.0.max(-2.0), interval.1.min(2.0));
     if low == 0.0 { (0.3, high) } else { (low, high) }
@@ -81,7 +81,7 @@ fn every_op_of_the_table_has_its_gradient() {
     for &op in op::all() {
         assert!(op.has_gradient(), "{} states none", op.name);
         let ranges: Vec<(f64, f64)> = match op.name {
-            // Some beyond each border, none on one.
+            // Some beyond each border, none on it.
             "clamp" => vec![(-2.0, 2.0), (-1.3, -1.2), (0.7, 0.8)],
             // Away from its poles.
             "tan" => vec![(-1.0, 1.0)],
@@ -92,7 +92,7 @@ fn every_op_of_the_table_has_its_gradient() {
                 let shape: &[usize] = &[2, 3];
                 let inputs: Vec<_> = ranges.iter().map(|&range| (shape, range)).collect();
                 check(op.name, &inputs, &move |x| Tensor::apply(op, &x.iter().collect::<Vec<_>>()));
-                // Broadcast against each other: rows, columns, one number.
+                // Broadcast: rows, columns, a scalar.
                 let shapes: [&[usize]; 3] = [&[3, 1], &[2], &[]];
                 let inputs: Vec<_> = shapes.into_iter().zip(ranges.iter().copied()).collect();
                 check(op.name, &inputs, &move |x| Tensor::apply(op, &x.iter().collect::<Vec<_>>()));
@@ -130,11 +130,11 @@ fn reductions() {
     check("max_axis", whole, &|x| x[0].max(1));
     check("min_axis", whole, &|x| x[0].min(0));
     check("argmax", whole, &|x| x[0].argmax(0)?.to_dtype(DType::F32));
-    // Of several that are the largest, the first.
+    // Among equal maxima, the first gets the gradient.
     let x = Tensor::from_slice(&[1.0f32, 3.0, 3.0, 2.0], 4, devices::cpu()).unwrap().requires_grad().unwrap();
     x.max_all().unwrap().backward().unwrap();
     assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 1.0, 0.0, 0.0]);
-    // In 16 bits too, where what is computed again is not rounded as what was stored.
+    // In 16 bits too, where recomputed values are rounded differently from stored ones.
     for subject in devices::all() {
         for dtype in [DType::F16, DType::BF16] {
             let x = input(&[3, 4], R, 0, &subject.device).to_dtype(dtype).unwrap().requires_grad().unwrap();
@@ -146,7 +146,7 @@ fn reductions() {
             assert_eq!(hits, 3, "{dtype} on {}: {gradient:?}", subject.name);
         }
     }
-    // The slope of a constant power is 0, also where the number is.
+    // The derivative of a constant power is 0, also at 0.
     let zero = Tensor::from_slice(&[0.0f32], 1, devices::cpu()).unwrap().requires_grad().unwrap();
     zero.pow(0.0).unwrap().backward().unwrap();
     assert_eq!(zero.grad().unwrap().to_vec::<f32>().unwrap(), [0.0]);
@@ -211,7 +211,7 @@ fn scans() {
             });
         }
     }
-    // No quotient of zeros.
+    // No division of 0 by 0.
     for subject in devices::all() {
         let x = Tensor::new([2.0f32, 0.0, 3.0, 0.0, 5.0], &subject.device).unwrap().requires_grad().unwrap();
         x.cumprod(0).unwrap().sum_all().unwrap().backward().unwrap();
@@ -243,7 +243,7 @@ fn pools() {
     check("max_pool1d", &[(&[1, 2, 9], R)], &|x| x[0].max_pool1d(3)?.exp());
     check("avg_pool1d", &[(&[1, 2, 9], R)], &|x| x[0].avg_pool1d(PoolWindow::new(3).stride(2))?.exp());
     check("adaptive_avg_pool2d", whole, &|x| x[0].adaptive_avg_pool2d((2, 4))?.exp());
-    // Of several that are the largest, the first.
+    // Among equal maxima, the first gets the gradient.
     for subject in devices::all() {
         let x = Tensor::ones([1, 1, 2, 4], DType::F32, &subject.device).unwrap().requires_grad().unwrap();
         x.max_pool2d(2).unwrap().sum_all().unwrap().backward().unwrap();
@@ -293,7 +293,7 @@ fn attention() {
         Tensor::attention(&x[0], &x[1], &x[2], AttentionOptions::new().causal().scale(0.7))
     });
     check("masked attention", shapes, &|x| {
-        // The second query sees nothing.
+        // All keys of the second query are masked.
         let mask: Vec<u8> = (0..15).map(|place| u8::from(place / 5 != 1 && place % 3 != 1)).collect();
         let mask = Tensor::from_slice(&mask, (3, 5), x[0].device())?;
         Tensor::attention(&x[0], &x[1], &x[2], AttentionOptions::new().causal().mask(&mask))
@@ -307,7 +307,7 @@ fn indices() {
     check("gather", &[(&[3, 2], R)], &move |x| x[0].gather(0, &index(&[2, 0, 2, 1, 2, 2], &[3, 2], &x[0])?)?.exp());
     check("index_select", &[(&[3, 4], R)], &move |x| x[0].index_select(1, &index(&[3, 0, 3], &[3], &x[0])?)?.exp());
     check("embedding", &[(&[4, 2], R)], &move |x| x[0].embedding(&index(&[1, 3, 1, 0], &[2, 2], &x[0])?)?.exp());
-    // Index 1 comes twice: only the last element that is written there has a gradient.
+    // Index 1 occurs twice: only the last element written there has a gradient.
     check("scatter", &[(&[4, 2], R), (&[3, 2], R)], &move |x| {
         x[0].scatter(0, &index(&[1, 0, 1, 2, 3, 2], &[3, 2], &x[0])?, &x[1])?.exp()
     });
@@ -327,7 +327,7 @@ fn nothing_has_gradients_of_its_shape() {
     check("inner length 0", &[(&[2, 0], (-1.0, 1.0)), (&[0, 3], (-1.0, 1.0))], &|x| x[0].matmul(&x[1]));
 }
 
-/// In 16 bits too, as near as they are.
+/// In 16 bits too, within their precision.
 #[test]
 fn gradients_of_16_bits() {
     for subject in devices::all() {

@@ -34,12 +34,12 @@ fn tensors_of_indices_are_broadcast_together() -> Result<()> {
         let rest = (0..2).flat_map(|a| [(2, 3), (0, 3), (1, 0)].map(move |(b, c)| 100 * a + 10 * b + c));
         expect(x.i((.., &second, &third)), &[2, 3], rest.clone(), name);
         expect(x.i((Ellipsis, &second, &third)), &[2, 3], rest, name);
-        // Not side by side: their axes come first, as in NumPy.
+        // Not adjacent: their axes come first, as in NumPy.
         let split = [(1, 3), (0, 3), (1, 0)].iter().flat_map(|(a, c)| (0..3).map(move |b| 100 * a + 10 * b + c));
         expect(x.i((&first, .., &third)), &[3, 3], split, name);
         let new = x.i((&first, NewAxis, &second, ..1));
         expect(new, &[3, 1, 1], [120, 0, 110], name);
-        // A number leaves out its axis and nothing else, as in PyTorch.
+        // A number removes only its axis, as in PyTorch.
         expect(x.i((&first, 1, &third)), &[3], [113, 13, 110], name);
         // Another order of the tensor's elements.
         expect(x.permute([2, 1, 0])?.i((&third, &second, &first)), &[3], [123, 3, 110], name);

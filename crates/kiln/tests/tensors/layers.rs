@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const FIXTURE: &[u8] = include_bytes!("../fixtures/layers.safetensors");
 
-/// What is computed of the inputs.
+/// Computes outputs from inputs.
 type Call = Arc<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
 
 /// A layer, and how it is called.
@@ -129,7 +129,7 @@ fn near(what: &str, found: &Tensor, wanted: &Tensor, error: f32) {
     assert_eq!(found.shape(), wanted.shape(), "{what}");
     let numbers = |tensor: &Tensor| tensor.to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
     for (place, (found, wanted)) in numbers(found).into_iter().zip(numbers(wanted)).enumerate() {
-        // A NaN is never near.
+        // NaN is never within tolerance.
         let is_near = (found - wanted).abs() <= error * (1.0 + wanted.abs());
         assert!(is_near, "{what} at {place}: {found}, PyTorch has {wanted}");
     }
@@ -166,7 +166,7 @@ fn check_case(case: &Case, subject: &Subject) {
     if subject.takes_wgsl && subject.name != "gpu" {
         return; // the views are the same, and every kernel is compiled again
     }
-    // The same numbers, with another order in memory, and between others.
+    // The same numbers in another memory order, and as a part of a larger tensor.
     let placed: Vec<Tensor> = numbered(&weights, "input").iter().map(odd_layout).collect();
     for (number, output) in call(&placed).unwrap().iter().enumerate() {
         near(&format!("output {number} of {what}, other layouts"), output, &wanted[number], 2e-5);
@@ -241,7 +241,7 @@ fn gradients_are_those_of_differences() {
     }
 }
 
-/// Dropout between layers only while training; a state goes on where it was left.
+/// Dropout between layers applies only in training; a state continues a sequence.
 #[test]
 fn recurrent_layers_go_on_from_their_state() {
     let device = devices::cpu();
@@ -337,7 +337,7 @@ fn inputs_that_do_not_fit_are_named() {
         let error = result.unwrap_err();
         assert!(error.kind() == kind && error.to_string().contains(part), "{error}");
     }
-    // Batches of nothing.
+    // Empty batches.
     let shape = |module: &dyn Module, input: &[usize]| module.forward(&zeros(input), &mode).unwrap().shape().to_vec();
     assert_eq!(shape(&GroupNorm::new(2, 4, device).unwrap(), &[0, 4, 3]), [0, 4, 3]);
     assert_eq!(shape(&InstanceNorm::new(4), &[2, 4, 0]), [2, 4, 0]);

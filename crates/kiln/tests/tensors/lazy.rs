@@ -1,4 +1,4 @@
-//! Laziness: when ops run, how often they are planned, what is kept, and what the reports say.
+//! Lazy evaluation: when ops run, how often they are planned, what is stored, and what reports say.
 
 use kiln::nn::Activation;
 use kiln::{DType, Device, ErrorKind, Status, Tensor};
@@ -70,14 +70,14 @@ fn a_computation_is_planned_once_per_set_of_shapes() {
     let other = step(5, 1.0);
     assert!(!other.was_planned() && other.to_string().contains("number 2"), "{other}");
     assert_eq!(device.plan_cache_stats().misses, 2);
-    // Every length a plan of its own, but no more of them than the cache holds.
+    // One plan per length, but no more than the cache holds.
     for rows in 1..40 {
         step(rows, 1.0);
     }
     assert_eq!(device.plan_cache_stats().misses, 39);
 }
 
-/// Where a view begins is no part of a plan: a loop over the rows of a table is planned once.
+/// The offset of a view is not part of a plan: a loop over the rows of a table is planned once.
 #[test]
 fn parts_of_a_tensor_share_a_plan() {
     let device = cpu();
@@ -115,7 +115,7 @@ fn a_chain_of_ten_thousand_ops_runs_in_batches() {
     assert!(device.plan_cache_stats().misses < 50, "{}", device.plan_cache_stats());
 }
 
-/// A tensor that doubles with each step has few nodes, however often each is used.
+/// A tensor that is added to itself at each step has few nodes, however often each is used.
 #[test]
 fn shared_nodes_are_counted_once() {
     let device = cpu();
@@ -127,7 +127,7 @@ fn shared_nodes_are_counted_once() {
     assert_eq!(x.to_vec::<f32>().unwrap(), [1.0; 4]);
 }
 
-/// What is stored anyway is kept where somebody still holds it.
+/// Results that the plan stores anyway are kept if a handle to them exists.
 #[test]
 fn a_held_reduction_is_not_computed_again() {
     let device = cpu();
@@ -142,7 +142,7 @@ fn a_held_reduction_is_not_computed_again() {
     assert_eq!(dropped.to_vec::<f32>().unwrap(), shares.to_vec::<f32>().unwrap());
 }
 
-/// What is computed a second time for somebody who holds it is stored then: at most one computation is wasted.
+/// A held result that is computed a second time is then stored: at most one computation is wasted.
 #[test]
 fn a_held_chain_is_computed_twice_at_most() {
     let device = cpu();
@@ -183,7 +183,7 @@ fn several_tensors_share_what_they_have_in_common() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// Many tensors are computed in parts, which are planned once where they are alike; small results share their memory.
+/// Many tensors are computed in parts, equal parts are planned once, and small results share memory blocks.
 #[test]
 fn many_small_tensors_take_few_plans_and_few_blocks() {
     let device = cpu();
@@ -202,14 +202,14 @@ fn many_small_tensors_take_few_plans_and_few_blocks() {
         let expected: Vec<f32> = b.iter().map(|b| i as f32 + b).collect();
         assert_eq!(sum.to_vec::<f32>().unwrap(), expected, "{i}");
     }
-    // One that is kept holds its block, and no other.
+    // A result that is kept holds only its own block.
     let kept = sums[1000].clone();
     drop(sums);
     let plain = numbers((4, 4), &device).add(&kept).unwrap().to_vec::<f32>().unwrap();
     assert_eq!(plain, b.iter().map(|b| 1000.0 + b + b).collect::<Vec<_>>());
 }
 
-/// What parts of many tensors share is stored with the first of them.
+/// Nodes shared by several parts are stored with the first part.
 #[test]
 fn parts_of_many_tensors_share_what_they_have_in_common() {
     let device = cpu();
@@ -236,7 +236,7 @@ fn peak_bytes_are_no_worse_than_the_live_buffers() {
     let plan = explanation.plan().unwrap();
     assert_eq!(explanation.kernels(), 10);
     assert_eq!(plan.unshared_bytes(), 10 * 64 * 64 * 4);
-    // Two intermediates at a time, or one beside the output.
+    // Two intermediates at a time, or one and the output.
     assert_eq!((plan.peak_bytes(), plan.live_bytes()), (3 * 64 * 64 * 4, 2 * 64 * 64 * 4));
 }
 
@@ -250,7 +250,7 @@ fn the_nan_check_names_the_op_that_made_a_nan() {
     let error = x.mul_scalar(2.0).unwrap().log().unwrap().exp().unwrap().sum_all().unwrap().eval().unwrap_err();
     let message = error.to_string();
     assert!(message.contains("`log`") && message.contains("-inf at element 1"), "{message}");
-    // An infinity that a caller brings is meant.
+    // An infinity in the caller's constants is intentional.
     let masked = x.gt(0.5).unwrap().where_(&x, f64::NEG_INFINITY).unwrap();
     assert_eq!(masked.to_vec::<f32>().unwrap()[1], f32::NEG_INFINITY);
     device.set_nan_check(false);
@@ -289,7 +289,7 @@ fn many_threads_evaluate_one_graph() {
     });
 }
 
-/// Graphs with nodes in common are collected on several threads at once, each in an order of its own.
+/// Graphs with common nodes are collected on several threads at once, each in its own order.
 #[test]
 fn many_threads_evaluate_graphs_with_common_nodes() {
     let device = cpu();
@@ -317,7 +317,7 @@ fn many_threads_evaluate_graphs_with_common_nodes() {
     }
 }
 
-/// What is read is what is stored: elements of 16 bits are rounded before they are widened.
+/// Reads return stored values: 16-bit elements are rounded before they are widened.
 #[test]
 fn reading_does_not_depend_on_what_ran_before() {
     let device = cpu();
@@ -334,7 +334,7 @@ fn reading_does_not_depend_on_what_ran_before() {
     assert!(random.to_vec::<f32>().unwrap().iter().all(|x| (0.0..1.0).contains(x)));
 }
 
-/// Views without elements begin nowhere, whatever was cut off before.
+/// Views without elements have no offset, whatever was sliced before.
 #[test]
 fn empty_views_can_be_read_and_used() {
     let device = cpu();
@@ -354,7 +354,7 @@ fn empty_views_can_be_read_and_used() {
     assert_eq!(Tensor::einsum("ii->i", &[&bytes]).unwrap().to_vec::<u8>().unwrap(), [200, 200]);
 }
 
-/// Ops that jump (equal, rounded down, one over nearly nothing) are no false alarm where fused kernels round less often.
+/// Discontinuous ops (comparison, floor, reciprocal near 0) cause no false alarm where fused kernels round less often.
 #[test]
 fn checked_results_of_16_bits_agree() {
     let device = cpu();

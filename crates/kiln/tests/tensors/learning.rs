@@ -1,4 +1,4 @@
-//! Layers, losses, optimisers and what is saved of them, against loops in `f64`.
+//! Layers, losses, optimizers and their saved state, against loops in `f64`.
 
 use crate::devices;
 use kiln::autograd::{GradientCheck, check_gradients};
@@ -29,7 +29,7 @@ pub(crate) fn near(what: &str, found: &[f32], wanted: &[f64], error: f64) {
 fn rules_follow_their_formulas() {
     type Formula = fn(&mut [f64; 4], f64, f64);
     type Make = fn() -> Box<dyn Rule>;
-    // Of a number: itself, two states and the number of the step; its gradient; the rate.
+    // Arguments: the parameter, two states and the step number; its gradient; the learning rate.
     let rules: [(&str, Make, Formula); 6] = [
         ("sgd", || Box::new(Sgd::new()), |x, g, rate| x[0] -= rate * g),
         (
@@ -123,7 +123,7 @@ fn a_step_is_a_few_kernels() {
     if devices::gpu().is_none() {
         return;
     }
-    // A device of its own: nobody else launches on it.
+    // A separate device: no other test launches on it.
     let device = &Device::gpu(0).unwrap();
     let kernels = |layers: usize| {
         let layer = |net: Sequential, _| Ok::<_, kiln::Error>(net.with(Linear::new(4, 4, device)?));
@@ -131,7 +131,7 @@ fn a_step_is_a_few_kernels() {
         let mut optimizer = Optimizer::new(Adam::new(), &net).unwrap().clip_norm(1.0);
         let before = device.launches();
         for (_, own) in net.parameters() {
-            // Gradients that are there already: only the step runs.
+            // Gradients are already computed: only the step runs.
             own.get().set_grad(Some(own.get().detach())).unwrap();
         }
         let set = device.launches();
@@ -139,13 +139,13 @@ fn a_step_is_a_few_kernels() {
         assert_eq!(set, before);
         device.launches() - set
     };
-    // Gradients together; the sum of their squares in one or two; parameters, mean and square.
+    // One kernel packs gradients, one or two sum their squares, then one each for parameters, mean and square.
     let (few, many, most) = (kernels(1), kernels(7), kernels(40));
     assert!((5..=6).contains(&few), "{few}");
     assert_eq!((many, most), (few - 1, few - 1), "more than 7 gradients are brought together by copies");
 }
 
-/// Many parameters, some without elements, with gradients that lie in every way.
+/// Many parameters, some empty, with gradients in every layout.
 #[test]
 fn many_parameters_follow_their_own_gradients() {
     for subject in devices::all() {
@@ -197,7 +197,7 @@ fn gradients_are_clipped_together() {
     }
 }
 
-/// A step with a gradient beyond `f16` is left out; the scale falls, and grows again.
+/// A step with a gradient that overflows `f16` is skipped; the scale is halved, and grows again later.
 #[test]
 fn overflow_skips_a_step() {
     let device = devices::cpu();
@@ -230,7 +230,7 @@ fn schedules() {
     assert_eq!(Schedule::constant(0.3).learning_rate(1_000_000), 0.3);
 }
 
-/// The gradients of all parameters of a layer against differences, for the sum of the output times other numbers.
+/// The gradients of all parameters of a layer against finite differences, for a weighted sum of the output.
 pub(crate) fn check_parameters(name: &str, layer: &dyn Module, input: &Tensor) {
     let value = || -> f64 {
         let output = layer.forward(input, &Mode::inference()).unwrap().contiguous().unwrap().to_vec::<f32>().unwrap();
@@ -262,7 +262,7 @@ pub(crate) fn check_parameters(name: &str, layer: &dyn Module, input: &Tensor) {
     }
 }
 
-/// What layers give, against the same in loops, and their gradients against differences.
+/// Outputs of layers against loops, and their gradients against finite differences.
 #[test]
 fn layers() {
     let device = devices::cpu();
@@ -312,7 +312,7 @@ fn batch_norm_gathers_statistics() {
     let norm = BatchNorm::new(2, device).unwrap();
     let x = Tensor::from_slice(&[1.0f32, 10.0, 3.0, 14.0, 5.0, 12.0], (3, 2), device).unwrap();
     let y = norm.forward(&x, &Mode::training(0)).unwrap().to_vec::<f32>().unwrap();
-    // Means 3 and 12, variances 8/3: of what the batch was drawn from, 4.
+    // Means 3 and 12, biased variances 8/3; the unbiased variance is 4.
     let size = (8.0f64 / 3.0 + 1e-5).sqrt();
     near("training", &y, &[-2.0, -2.0, 0.0, 2.0, 2.0, 0.0].map(|x: f64| x / size), 1e-5);
     near("mean", &norm.running_mean.get().to_vec::<f32>().unwrap(), &[0.3, 1.2], 1e-6);
@@ -334,10 +334,10 @@ fn batch_norm_gathers_statistics() {
     assert!(y.to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap()[0] < -1.0, "the variance is beyond f16");
 }
 
-/// A function that is called again draws the same numbers, and changes no statistics twice.
+/// A checkpointed function draws the same random numbers, and updates running statistics once.
 #[test]
 fn layers_in_a_checkpoint() {
-    // A device of its own: nobody else draws random numbers there.
+    // A separate device: no other test draws random numbers there.
     let device = &Device::cpu_with(devices::cpu_options().threads(2)).unwrap();
     let make = || {
         device.set_seed(3);
@@ -378,7 +378,7 @@ fn losses() {
         let one = |x: f64, y: f64| x.max(0.0) - x * y + (-x.abs()).exp().ln_1p();
         let wanted = (one(0.0, 1.0) + one(50.0, 0.0) + one(-50.0, 0.25) + one(1.5, 0.75)) / 4.0;
         near("bce", &nn::bce_with_logits(&x, &y).unwrap().to_vec::<f32>().unwrap(), &[wanted], 1e-4);
-        // Also where the score is 0, the slope is that of the sigmoid less the target.
+        // The derivative is sigmoid minus target, also at a score of 0.
         let leaf = x.requires_grad().unwrap();
         nn::bce_with_logits(&leaf, &y).unwrap().backward().unwrap();
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -421,7 +421,7 @@ fn train(net: &Sequential, optimizer: &mut Optimizer<Adam>, steps: std::ops::Ran
     steps.map(step).collect()
 }
 
-/// The same seed gives the same run, bit by bit; one that is saved and resumed equals one that is not.
+/// The same seed gives a bit-identical run; a run that is saved and resumed equals one that is not.
 #[test]
 fn runs_are_the_same_each_time_and_when_resumed() {
     let folder = tempfile::tempdir().unwrap();
@@ -444,7 +444,7 @@ fn runs_are_the_same_each_time_and_when_resumed() {
     let mut losses = train(&half, &mut optimizer, 0..5, &first);
     nn::save(&half, &weights).unwrap();
     optimizer.save(&state).unwrap();
-    // Another process, as far as this one can be: other parameters at first.
+    // Simulates another process: starts with other parameters.
     let second = device();
     let resumed = net(&second);
     let moved = resumed.parameters()[0].1.clone();

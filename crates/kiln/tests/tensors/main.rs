@@ -1,7 +1,7 @@
 //! Tensors on every device: against NumPy, against references in `f64`, and against themselves on another path.
 //!
 //! One binary, because opening a GPU is slow and its kernels are compiled once: all tests share the devices. Without a GPU
-//! the tests say so and go on with the CPU devices, unless the environment variable `CI` is set.
+//! the tests print a note and continue with the CPU devices, unless the environment variable `CI` is set.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says so")]
 #![cfg_attr(feature = "gpu", expect(clippy::print_stdout, reason = "a test that is skipped says so"))]

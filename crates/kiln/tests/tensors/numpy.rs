@@ -8,7 +8,7 @@ use kiln::ir::op;
 use kiln_testkit::fixture::{self, Case, Tolerance};
 use kiln_testkit::{LayoutCase, tolerance};
 
-/// Roundings of `f32` that a sum of many terms is allowed, of the sum of their magnitudes.
+/// The tolerance of a sum, in `f32` roundings of the sum of magnitudes.
 const SUM_ROUNDINGS: f64 = 16.0;
 
 macro_rules! files {
@@ -27,7 +27,7 @@ fn run(file: &str, bytes: &[u8]) {
     let mut failures = Vec::new();
     for subject in devices::all() {
         for case in &cases {
-            // What a case computes must not depend on what was in its memory before.
+            // Results must not depend on previous contents of memory.
             fill_free_memory(&subject.device);
             if let Err(message) = run_case(case, subject) {
                 failures.push(format!("{} on {}: {message}", case.name, subject.name));
@@ -64,7 +64,7 @@ fn run_case(case: &Case, subject: &Subject) -> Result<(), String> {
     Ok(())
 }
 
-/// What the table says about the op's accuracy, and half a unit, because the reference is rounded to the dtype. A form with a number
+/// The error bound of the op table plus half an ULP, because the reference is rounded to the dtype. A form with a scalar
 /// is as accurate as the op.
 fn error_bound(name: &str, dtype: DType) -> op::Tolerance {
     let name = name.strip_suffix("_scalar").unwrap_or(name);
@@ -72,7 +72,7 @@ fn error_bound(name: &str, dtype: DType) -> op::Tolerance {
     data::within(bound.ulps + 0.5, bound.absolute)
 }
 
-/// The files hold what was asked of them: many cases, of every dtype, of empty tensors and of single elements.
+/// The files have many cases of every dtype, including empty tensors and single elements.
 #[test]
 fn the_cases_cover_dtypes_layouts_and_odd_shapes() {
     let files: [&[u8]; 13] = [

@@ -1,4 +1,4 @@
-//! An elementwise op that no part of Kiln knows: one entry is all that it takes.
+//! A user-defined elementwise op: one entry suffices.
 
 use crate::{data, devices};
 use kiln::ir::op::{ElementOp, Float, FloatOp};
@@ -32,7 +32,7 @@ fn an_op_of_a_test_runs_on_every_device_dtype_and_layout() {
     }
 }
 
-/// It fuses like every other: one kernel with the ops around it, whose name says so.
+/// It fuses like any other op: one kernel with the adjacent ops, named after them.
 #[test]
 fn an_op_of_a_test_fuses_with_the_others() {
     let numbers = Array::from_fn(&[4, 6], |index| (index[0] * 6 + index[1]) as f64 / 8.0 - 1.5);

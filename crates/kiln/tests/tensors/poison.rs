@@ -1,9 +1,9 @@
-//! Memory that a result must not depend on.
+//! Results do not depend on previous contents of memory.
 
 use kiln::buffer::BufferOptions;
 use kiln::{DType, Device, Tensor};
 
-/// Fills buffers with bytes that are NaN in every float dtype, and gives them back to the pool.
+/// Fills buffers with bytes that are NaN in every float dtype, and returns them to the pool.
 pub(crate) fn fill_free_memory(device: &Device) {
     let sizes = [16, 64, 256, 1024, 4096, 16384];
     let buffers: Vec<_> = sizes
@@ -42,7 +42,7 @@ fn results_do_not_depend_on_what_was_in_the_memory() {
     }
 }
 
-/// The memory that was given back is indeed what the next buffers get: else the tests above show nothing.
+/// The next buffers do reuse that memory; otherwise the tests above would show nothing.
 #[test]
 fn poisoned_memory_is_what_the_next_buffer_gets() {
     let device = Device::cpu_with(crate::devices::cpu_options()).unwrap();

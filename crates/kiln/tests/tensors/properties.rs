@@ -41,7 +41,7 @@ fn run(seed: u64, rows: usize, columns: usize, device: &Device, mode: Mode) -> V
         tensors.push(tensor);
     }
     let results = tensors.split_off(tensors.len() - 4);
-    // Intermediates have no handle any more: nothing keeps the planner from dropping them.
+    // Intermediates have no handles, so the planner may drop them.
     drop(tensors);
     Tensor::eval_all(&results.iter().collect::<Vec<_>>()).unwrap();
     results.iter().map(|result| result.to_vec::<f32>().unwrap()).collect()
@@ -113,7 +113,7 @@ fn fused_is_what_op_by_op_gives() {
     }
 }
 
-/// The GPU computes what the CPU does. Every computation is a few kernels of its own, so there are few.
+/// The GPU computes what the CPU does. Each computation compiles new kernels, so there are few.
 #[test]
 fn the_gpu_gives_what_the_cpu_gives() {
     for subject in devices::all().iter().filter(|subject| subject.takes_wgsl) {
@@ -139,7 +139,7 @@ fn threads_do_not_change_a_bit() {
     }
 }
 
-/// A plan that was found in the cache gives for new data what a new plan gives.
+/// A cached plan gives the same results for new data as a new plan.
 #[test]
 fn a_cached_plan_is_a_new_plan() {
     let warm = devices::cpu();

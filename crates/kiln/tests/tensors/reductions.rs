@@ -7,7 +7,7 @@ use kiln::nn::AttentionOptions;
 use kiln::{DType, Result, Tensor};
 use kiln_testkit::{Array, Rng, View, layouts, rounded};
 
-/// Lengths around those of vectors, of workgroups and of what one thread takes.
+/// Lengths around the SIMD width, the workgroup size and the share of one thread.
 const LENGTHS: [usize; 11] = [1, 3, 4, 5, 63, 64, 65, 255, 256, 257, 1025];
 
 struct Reduction {
@@ -69,7 +69,7 @@ const REDUCTIONS: [Reduction; 6] = [
     },
 ];
 
-/// Numbers that the dtype holds, few enough different ones that there are ties.
+/// Numbers that the dtype can hold, with few distinct values so that there are ties.
 fn numbers(rng: &mut Rng, shape: &[usize], dtype: DType) -> Array {
     Array::from_fn(shape, |_| match dtype {
         DType::U8 | DType::U32 => rng.below(9) as f64,
@@ -81,7 +81,7 @@ fn numbers(rng: &mut Rng, shape: &[usize], dtype: DType) -> Array {
 
 fn check(subject: &Subject, reduction: &Reduction, array: &Array, x: &Tensor, axes: &[usize], layout: &str) {
     let dtype = x.dtype();
-    // A sum of bytes hardly ever fits into one.
+    // A sum of bytes rarely fits in a byte.
     let result = match dtype {
         _ if reduction.name.starts_with("arg") => DType::U32,
         DType::U8 | DType::Bool if reduction.adds => DType::U32,
@@ -139,7 +139,7 @@ fn axes_and_layouts() {
     }
 }
 
-/// Ranks 0 to 6, lengths of 1, and nothing at all.
+/// Ranks 0 to 6, lengths of 1, and empty tensors.
 #[test]
 fn ranks_and_empty_tensors() {
     for subject in devices::all() {
@@ -163,7 +163,7 @@ fn ranks_and_empty_tensors() {
     }
 }
 
-/// A NaN is the result wherever it is, and its place that of the arg-reductions, also behind an infinity.
+/// A NaN anywhere is the result, and its index that of the arg-reductions, also after an infinity.
 #[test]
 fn a_nan_is_never_lost() {
     for subject in devices::all() {
@@ -245,10 +245,10 @@ fn attention_around_the_blocks() {
             };
             let scores = q.matmul(&k.view(&View::Transpose(1, 2)));
             let seen = Array::from_fn(scores.shape(), |index| if is_seen(index) { 0.0 } else { -1e9 });
-            // Scaled for shares that differ, but not so that one key has them all.
+            // Scaled so that attention weights differ, but no key dominates.
             let scale = 0.02;
             let shares = scores.map(|score| score * scale).zip(&seen, |score, seen| score + seen).softmax(2, false);
-            // A query that sees nothing has results of 0.
+            // A query with all keys masked has results of 0.
             let any = seen.reduce(&[2], |row| f64::from(row.contains(&0.0)));
             let wanted = shares.zip(&any, |share, any| share * any).matmul(&v);
             let tensor = |array: &Array, dtype| data::tensor(array, dtype, &subject.device);

@@ -7,7 +7,7 @@ use kiln::ir::op::{self, ElementOp};
 use kiln::{DType, Tensor};
 use kiln_testkit::{Array, rounded};
 
-/// What a number is, as far as every device must agree on it.
+/// The class of a number, on which all devices must agree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Nan,
@@ -36,7 +36,7 @@ fn special(dtype: DType) -> Vec<f64> {
     both.chain([f64::NAN]).collect()
 }
 
-/// The kinds that the reference allows: also those of arguments that a device takes for zero because they are subnormal.
+/// The classes that the reference allows, including those for subnormal arguments flushed to zero.
 fn allowed(op: &ElementOp, dtype: DType, args: &[f64]) -> Vec<Kind> {
     let smallest = if dtype == DType::F16 { 2f64.powi(-14) } else { 2f64.powi(-126) };
     let flushed = |number: f64| if number.abs() < smallest { 0.0f64.copysign(number) } else { number };
@@ -114,7 +114,7 @@ fn a_nan_stays_in_its_row() {
     }
 }
 
-/// An element of minus infinity has no share, and takes none from the others.
+/// An element of minus infinity gets weight 0 and does not affect the others.
 #[test]
 fn softmax_of_infinities_is_what_the_limit_is() {
     for subject in devices::all() {
@@ -126,7 +126,7 @@ fn softmax_of_infinities_is_what_the_limit_is() {
     }
 }
 
-/// A product of some elements may overflow where the product of all does not: a zero stays one, and what overflows is infinite.
+/// A partial product may overflow where the full product does not: zero stays zero, and overflow is infinite.
 #[test]
 fn cumulative_products_keep_zeros_and_infinities() {
     for subject in devices::all() {
@@ -167,7 +167,7 @@ fn statistics_are_computed_in_32_bits_and_have_a_gradient_at_zero() {
     }
 }
 
-/// Parts of an image that do not see an infinite element do not have it.
+/// Windows that do not contain an infinite element stay finite.
 #[test]
 fn adaptive_pooling_keeps_infinities_in_their_part() {
     for subject in devices::all() {
@@ -181,7 +181,7 @@ fn adaptive_pooling_keeps_infinities_in_their_part() {
     }
 }
 
-/// A GPU refuses windows whose loops a driver might cut short.
+/// A GPU rejects windows whose loops a driver might terminate early.
 #[test]
 fn large_windows_are_right_or_refused() {
     for subject in devices::all() {

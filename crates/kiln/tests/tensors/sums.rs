@@ -33,7 +33,7 @@ fn a_long_row_averages_to_one() {
     }
 }
 
-/// Small numbers are not lost behind a large one: rows are added in parts, not one by one.
+/// Small numbers are not lost next to a large one: rows are summed in parts, not sequentially.
 #[test]
 fn small_numbers_beside_a_large_one_are_not_lost() {
     for subject in devices::all() {
@@ -41,12 +41,12 @@ fn small_numbers_beside_a_large_one_are_not_lost() {
         numbers[0] = 16_777_216.0;
         let sum = Tensor::from_slice(&numbers, 1 << 16, &subject.device).unwrap().sum_all().unwrap();
         let (found, exact) = (sum.to_vec::<f32>().unwrap()[0], 16_777_216.0 + 65_535.0);
-        // One by one, the sum would stay at 16777216.
+        // Summed sequentially, the result would stay at 16777216.
         assert!((found - exact).abs() <= 4096.0, "{found} on {}", subject.name);
     }
 }
 
-/// Software drivers end long loops without a word, so no kernel has any.
+/// Software drivers silently terminate long loops, so no kernel has any.
 #[test]
 fn long_axes_are_seen_whole() {
     for subject in devices::all() {

@@ -1,4 +1,4 @@
-//! What is saved of networks and optimisers: files that fit come back, others are named.
+//! Saving and loading of networks and optimizers: matching files load, others give errors with names.
 
 use crate::devices;
 use kiln::nn::{self, Activation, BatchNorm, LayerNorm, Linear, Module, Parameter, Sequential, Weights};
@@ -30,7 +30,7 @@ fn files_that_do_not_fit_are_named() {
     nn::load(&net, &path).unwrap();
     assert_eq!(net.parameters()[0].1.get().to_vec::<f32>().unwrap(), before);
 
-    // No file, not this format, and one that was cut off.
+    // A missing file, another format, and a truncated file.
     let missing = nn::load(&net, folder.path().join("nothing")).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::Io, "{missing}");
     let bytes = std::fs::read(&path).unwrap();
@@ -38,7 +38,7 @@ fn files_that_do_not_fit_are_named() {
         std::fs::write(&path, bad).unwrap();
         assert_eq!(nn::load(&net, &path).unwrap_err().kind(), ErrorKind::Corrupt);
     }
-    // Where it cannot be written, the file that was there stays.
+    // If it cannot be written, the existing file stays.
     assert_eq!(nn::save(&net, folder.path().join("no/such/folder")).unwrap_err().kind(), ErrorKind::Io);
 
     // The state of another optimiser.
@@ -49,11 +49,11 @@ fn files_that_do_not_fit_are_named() {
     assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("8 tensors, found 4"), "{error}");
     nn::save(&net, &path).unwrap();
     assert!(adam.load(&path).unwrap_err().to_string().contains("number of steps"));
-    // An optimiser without gradients, without parameters, with one twice.
+    // An optimizer without gradients, without parameters, and with a duplicate parameter.
     assert!(adam.step(0.1).unwrap_err().to_string().contains("call backward before step"));
     assert!(Optimizer::new(Sgd::new(), &Activation::Relu).unwrap_err().to_string().contains("found none"));
     let own = net.parameters().remove(0).1;
-    // One that two layers share moves once.
+    // A parameter shared by two layers is updated once.
     let tied =
         Optimizer::of(Sgd::new().momentum(0.9), vec![("a".to_string(), own.clone()), ("b".to_string(), own)]).unwrap();
     assert_eq!(tied.state().unwrap().tensors.len(), 1);
@@ -62,7 +62,7 @@ fn files_that_do_not_fit_are_named() {
     assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("h of f16"), "{error}");
 }
 
-/// Files have every dtype, and are those that other programs read.
+/// Files hold every dtype in the standard format.
 #[test]
 fn weights_of_every_dtype_come_back() {
     let device = devices::cpu();
@@ -83,7 +83,7 @@ fn weights_of_every_dtype_come_back() {
         let wide = |tensor: &Tensor| tensor.to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
         assert_eq!(wide(tensor), wide(own));
     }
-    // As the format says: the length of the header, the header, the bytes.
+    // The format: header length, header, data.
     let bytes = std::fs::read(&path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
@@ -112,7 +112,7 @@ fn bytes_of<const N: usize, T: Copy>(numbers: &[T], bytes: impl Fn(T) -> [u8; N]
     numbers.iter().flat_map(|&number| bytes(number)).collect()
 }
 
-/// A tensor that nobody asks for is no matter, whatever it is; the others are converted on request, exactly or with an error.
+/// A tensor that is never read may have any dtype; the others are converted on request, exactly or with an error.
 #[test]
 fn stored_dtypes_are_converted_on_request() {
     let device = devices::cpu();
@@ -189,7 +189,7 @@ fn stored_dtypes_are_converted_on_request() {
     assert_eq!(weights.unused(), ["four_bits", "half", "huge", "large", "wide"]);
 }
 
-/// A bf16 checkpoint into layers of f32 and f16, on every device, with tensors that nobody uses.
+/// A bf16 checkpoint into layers of f32 and f16, on every device, with unused tensors.
 #[test]
 fn checkpoints_load_into_layers_of_other_dtypes() {
     let ones = |count: usize| bytes_of(&vec![1.5f32; count], |x| bf16::from_f32(x).to_le_bytes());
@@ -242,7 +242,7 @@ fn missing_tensors_are_named_with_shapes_and_near_names() {
     assert_eq!(named.shape("1.weight").unwrap()[..], [2]);
     named.load_into(&net).unwrap();
     assert_eq!(weights.unused(), ["bert.1.num_batches_tracked"]);
-    // The last hook is given the name that is asked for.
+    // The last renaming receives the requested name.
     let twice = weights.rename(|name| format!("bert.{name}")).rename(|name| name.replace("first", "0"));
     assert_eq!(twice.get((2, 3), "first.weight").unwrap().shape()[..], [2, 3]);
 
@@ -296,12 +296,12 @@ fn shards_and_their_index() {
     std::fs::write(at("b.safetensors"), one("x", 2.0)).unwrap();
     let error = Weights::load_all(&[at("a.safetensors"), at("b.safetensors")], device).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("found x in"), "{error}");
-    // A single file goes before an index.
+    // A single file takes precedence over an index.
     std::fs::write(at("model.safetensors"), one("z", 3.0)).unwrap();
     assert!(Weights::load(folder.path(), device).unwrap().contains("z"));
 }
 
-/// Opens a file and reads everything: an error or tensors, never a panic, never more memory than a few times the file.
+/// Opens a file and reads everything: an error or tensors, never a panic or more memory than a few times the file size.
 fn read_all(bytes: &[u8]) -> Result<(), kiln::Error> {
     let weights = Weights::from_bytes(bytes.to_vec(), devices::cpu())?;
     let names: Vec<String> = weights.names().map(str::to_string).collect();
@@ -351,7 +351,7 @@ fn lying_headers_are_refused() {
     assert_eq!(read_all(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// Every byte changed in several ways, every length: an error, or tensors of a file that still makes sense.
+/// Every byte changed in several ways, and every truncation: an error, or the tensors of a still valid file.
 #[test]
 fn damaged_files_are_errors_and_no_panics() {
     let numbers = bytes_of(&[1.5f32; 6], f32::to_le_bytes);
@@ -368,7 +368,7 @@ fn damaged_files_are_errors_and_no_panics() {
         let what = format!("{flip:#x} at {index}");
         match read_all(&bytes).map_err(|error| error.kind()) {
             Ok(()) => assert!(index >= 8, "{what}: another length of the header"),
-            // A header with another dtype of the same size, or an integer that f32 does not have.
+            // A header with another dtype of the same size, or an integer that f32 cannot hold.
             Err(ErrorKind::Unsupported | ErrorKind::InvalidArgument) => assert!(index >= 8, "{what}"),
             Err(kind) => assert!(kind == ErrorKind::Corrupt && index < data, "{what}: {kind:?}"),
         }
@@ -380,18 +380,18 @@ fn damaged_files_are_errors_and_no_panics() {
     assert_eq!(read_all(&longer).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// A mapped file: the same checks, and one that became shorter since.
+/// A mapped file: the same checks, and a file truncated after it was mapped.
 #[test]
 fn files_are_mapped_and_read_when_they_are_asked_for() {
     let device = devices::cpu();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let count = 100_003; // more than a chunk, and no multiple of one
+    let count = 100_003; // more than a chunk, and not a multiple of one
     let numbers: Vec<f32> = (0..count).map(|number| number as f32).collect();
     std::fs::write(&path, file(&[("x", "F64", &[count], bytes_of(&numbers, |x| f64::from(x).to_le_bytes()))])).unwrap();
     let weights = Weights::load(&path, device).unwrap().to_dtype(DType::F32);
     assert_eq!(weights.get(count, "x").unwrap().to_vec::<f32>().unwrap(), numbers);
-    // A replaced file stays what it was for those who have it open.
+    // A replaced file keeps its contents for those that have it open.
     nn::save_tensors(&path, &[("y".to_string(), Tensor::ones(1, DType::F32, device).unwrap())], &Default::default())
         .unwrap();
     assert_eq!(weights.get(count, "x").unwrap().to_vec::<f32>().unwrap(), numbers);

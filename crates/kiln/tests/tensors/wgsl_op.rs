@@ -1,4 +1,4 @@
-//! Ops that a user writes in WGSL, among ordinary ops on every device, and buffers that tensors share with kernels.
+//! User-defined WGSL ops among ordinary ops on every device, and buffers shared between tensors and kernels.
 
 use crate::{data, devices};
 use kiln::autograd::{GradientCheck, check_gradients};
@@ -12,7 +12,7 @@ use kiln_testkit::Array;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// `scale * x`, the uniform being the bits of the scale.
+/// `scale * x`, with the bits of the scale in the uniform.
 const SCALE: &str = "
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -63,7 +63,7 @@ fn ops_of_a_user_run_among_others_on_every_device() {
         let turned = run(&tensor.t().unwrap()).unwrap().abs().unwrap();
         data::check(subject.name, &turned, DType::F32, &flat(&sums(&transposed)), close);
 
-        // Views in memory whose elements begin in the middle of a buffer, at places that no device binds at.
+        // Views in memory whose elements begin in the middle of a buffer, at offsets that no device can bind.
         let stored = row_sums().call(&[&tensor.slice(0, 1..).unwrap()]).unwrap();
         let rows = Array::from_fn(&[5, 10], |index| x.at(&[index[0] + 1, index[1]]));
         data::check(subject.name, &stored, DType::F32, &flat(&rows.reduce(&[1], |row| row.iter().sum())), close);
@@ -77,7 +77,7 @@ fn flat(array: &Array) -> Array {
     Array::from_fn(&[array.shape()[0]], |index| array.at(&[index[0], 0]))
 }
 
-/// The kernel is an edge of fusion: ops on both sides fuse among themselves, and the report says why not across it.
+/// The kernel is a fusion boundary: ops on each side fuse with each other, and the report says why not across it.
 #[test]
 fn neighbours_fuse_up_to_the_border() {
     for subject in devices::all() {
@@ -92,7 +92,7 @@ fn neighbours_fuse_up_to_the_border() {
     }
 }
 
-/// What is planned once is found again, also where the op is declared anew; other words of the uniform are another plan.
+/// A plan is found again, also if the op is declared again; other uniform words give another plan.
 #[test]
 fn plans_with_ops_of_a_user_are_found_again() {
     let device = Device::cpu_with(devices::cpu_options().kernels(KernelCacheOptions::new().without_disk())).unwrap();
@@ -168,7 +168,7 @@ fn the_sanitizer_sees_ops_of_a_user() {
     assert!(device.take_findings().is_empty(), "a sound kernel has no findings");
 }
 
-/// Elements of 16 and 8 bits: `f16` as itself where the device has it, the others as words; odd lengths too.
+/// 16-bit and 8-bit elements: native `f16` if the device supports it, others as words; odd lengths too.
 #[test]
 fn packed_dtypes_are_words() {
     let flip = WgslOp::new(
@@ -188,7 +188,7 @@ fn packed_dtypes_are_words() {
             let flipped: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
             assert_eq!(flip.call(&[&x]).unwrap().to_vec::<u8>().unwrap(), flipped, "{}", subject.name);
         }
-        // Views that end or begin between two words.
+        // Views that start or end inside a word.
         let bytes: Vec<u8> = (0..16).collect();
         let x = Tensor::from_slice(&bytes, 16, &subject.device).unwrap();
         for (start, end) in [(11, 16), (13, 16), (0, 5), (4, 9)] {
@@ -198,7 +198,7 @@ fn packed_dtypes_are_words() {
         let odd = subject.device.buffer_from(&bytes[..5]).unwrap();
         let odd = Tensor::from_buffer(odd.as_bytes(), 5, DType::U8, &subject.device).unwrap();
         assert_eq!(flip.call(&[&odd]).unwrap().to_vec::<u8>().unwrap(), [255, 254, 253, 252, 251], "{}", subject.name);
-        // Halves as words run also where the device has no type for them.
+        // `f16` as words works without native support.
         let halves = Tensor::ones(3, DType::F16, &subject.device).unwrap();
         let flipped = flip.call(&[&halves]).unwrap().to_vec::<f16>().unwrap();
         assert!(flipped.iter().all(|half| half.to_bits() == !f16::ONE.to_bits()), "{}", subject.name);
@@ -223,7 +223,7 @@ fn packed_dtypes_are_words() {
     }
 }
 
-/// A kernel that adds to its output finds zeros there, whatever the memory held before.
+/// A kernel that adds to its output starts from zeros, whatever the memory held before.
 #[test]
 fn an_output_can_begin_as_zeros() {
     let count = WgslOp::new(
@@ -327,7 +327,7 @@ fn buffers_are_shared_with_kernels() {
         let view = sums.buffer().unwrap();
         kernel.launch().bind("x", &view).bind("y", &mut out).value("scale", 10.0f32).over(4).unwrap();
         assert_eq!(out.read().unwrap(), [30.0, 50.0, 70.0, 90.0], "{}", subject.name);
-        // A view in another order is copied, and so is one that begins where nothing is bound.
+        // A non-contiguous view is copied, and so is one at an offset that cannot be bound.
         assert_eq!(x.t().unwrap().buffer().unwrap().typed::<f32>().unwrap().read().unwrap(), [2.0, 6.0, 4.0, 8.0]);
         let last = x.reshape(4).unwrap().slice(0, 1..).unwrap().buffer().unwrap();
         kernel.launch().bind("x", &last).bind("y", &mut out).value("scale", 1.0f32).over(3).unwrap();
@@ -335,7 +335,7 @@ fn buffers_are_shared_with_kernels() {
     }
 }
 
-/// Lengths and places that kernels cannot use as they are give the same elements, by a copy.
+/// Lengths and offsets that kernels cannot bind give the same elements through a copy.
 #[test]
 fn buffers_of_any_length_and_place_become_tensors() {
     for subject in devices::all() {
@@ -417,7 +417,7 @@ fn a_kernel_without_cpu_code_runs_on_every_device() {
     }
 }
 
-/// Every part of what makes two calls different is in the key of the plan.
+/// Everything that distinguishes two calls is part of the plan key.
 #[test]
 fn grids_constants_and_zeroing_are_parts_of_the_key() {
     let fill = "
@@ -435,7 +435,7 @@ fn grids_constants_and_zeroing_are_parts_of_the_key() {
     assert_eq!(device.plan_cache_stats().misses, 3);
 }
 
-/// The NaN check, checkpoints and several threads see such an op as any other.
+/// The NaN check, checkpoints and several threads treat such an op like any other.
 #[test]
 fn ops_of_a_user_work_with_the_nan_check_and_checkpoints() {
     let device = Device::cpu_with(devices::cpu_options()).unwrap();
@@ -459,7 +459,7 @@ fn ops_of_a_user_work_with_the_nan_check_and_checkpoints() {
     assert!(error.contains("`scale`"), "{error}");
 }
 
-/// A result of an odd number of bytes is bound to a kernel as whole words.
+/// A result with an odd number of bytes is bound as whole words.
 #[test]
 fn buffers_of_packed_tensors_can_be_bound() {
     let words = "

@@ -77,7 +77,7 @@ const INTEGERS: [i64; 26] = [
     -3_000_000_000,
 ];
 
-/// Converts in the language alone. Floats of 16 bits are found by trying both neighbours.
+/// Converts with Rust casts only. 16-bit floats are found by trying both neighbours.
 trait Reference: Element {
     fn of_f64(x: f64) -> Self;
     fn of_i64(x: i64) -> Self;
@@ -154,7 +154,7 @@ halves! {
     bf16, 3.3961775292304957e38;
 }
 
-/// The nearest of positive numbers in order, the even one of two, with the sign of `x`.
+/// Returns the nearest of sorted positive numbers, ties to even, with the sign of `x`.
 fn nearest<T: Copy + std::ops::Neg<Output = T>>(x: f64, all: impl Iterator<Item = T>, value: impl Fn(T) -> f64) -> T {
     let (mut best, mut best_distance, mut best_index) = (None, f64::INFINITY, 0);
     for (index, candidate) in all.enumerate().filter(|(_, candidate)| value(*candidate).is_finite()) {
@@ -167,7 +167,7 @@ fn nearest<T: Copy + std::ops::Neg<Output = T>>(x: f64, all: impl Iterator<Item 
     if x < 0.0 { -best } else { best }
 }
 
-/// The same of integers, whose distances `f64` does not hold.
+/// The same for integers, whose distances `f64` cannot represent.
 fn nearest_integer<T: Copy + std::ops::Neg<Output = T>>(
     x: i64,
     all: impl Iterator<Item = T>,
@@ -176,7 +176,7 @@ fn nearest_integer<T: Copy + std::ops::Neg<Output = T>>(
     let size = i128::from(x).abs();
     let (mut best, mut best_distance, mut best_index) = (None, i128::MAX, 0);
     for (index, candidate) in all.enumerate().filter(|(_, candidate)| value(*candidate) < 1e38) {
-        // Twice the numbers, so that halves count.
+        // Doubled, so that halves are exact.
         let distance = ((value(candidate) * 2.0) as i128 - 2 * size).abs();
         let is_even = index % 2 == 0 && best_index % 2 == 1;
         if distance < best_distance || distance == best_distance && is_even {
@@ -191,7 +191,7 @@ fn is_same(a: f64, b: f64) -> bool {
     a == b && a.is_sign_negative() == b.is_sign_negative() || a.is_nan() && b.is_nan()
 }
 
-/// Every conversion to and from 64 bits, on every device, against the language.
+/// Every conversion to and from 64 bits, on every device, against Rust casts.
 #[test]
 fn conversions_are_those_of_the_language() {
     for subject in devices::all() {
@@ -202,7 +202,7 @@ fn conversions_are_those_of_the_language() {
                 let found: Vec<T> = floats.to_dtype(to).unwrap().to_vec().unwrap();
                 for (x, found) in FLOATS.into_iter().zip(found) {
                     let expected = <T as Reference>::of_f64(x);
-                    // A GPU may take subnormal numbers for zero.
+                    // A GPU may flush subnormals to zero.
                     let is_tiny = subject.takes_wgsl
                         && Reference::to_f64(expected).abs() < 1.2e-38
                         && Reference::to_f64(found) == 0.0;
@@ -243,7 +243,7 @@ fn moved<T: Element>(elements: &[T; 12], device: &Device) {
     let transposed: Vec<T> = (0..4).flat_map(|c| (0..3).map(move |r| (r, c))).map(|(r, c)| at(r, c)).collect();
     let t = x.t().unwrap();
     assert_eq!(t.to_vec::<T>().unwrap(), transposed);
-    // Strides cannot say this reshape, so the elements are copied.
+    // Strides cannot express this reshape, so the elements are copied.
     assert_eq!(t.reshape(12).unwrap().to_vec::<T>().unwrap(), transposed);
     let stepped = x.slice_step(1, 0..4, 2).unwrap().flip(0).unwrap();
     assert_eq!(stepped.to_vec::<T>().unwrap(), [at(2, 0), at(2, 2), at(1, 0), at(1, 2), at(0, 0), at(0, 2)]);
@@ -389,7 +389,7 @@ fn indices_of_64_bits_select_or_are_out_of_range() {
     }
 }
 
-/// What checks a graph takes 64 bits too.
+/// Graph checks support 64 bits too.
 #[test]
 fn checks_and_the_nan_check_know_64_bits() {
     for subject in devices::all() {

@@ -6,12 +6,12 @@ use kiln_testkit::wgsl::{Case, Features, generate, shrink};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// So many programs take some ten seconds, most of them in the compiler of the driver.
+/// This many programs take about ten seconds, mostly in the driver's compiler.
 const DEFAULT_CASES: u64 = 24;
-/// After so many faults the rest are probably the same.
+/// After this many failures the rest are probably duplicates.
 const MAX_FINDINGS: usize = 10;
 
-/// The CPU device computes what a Vulkan driver computes, for programs that nobody thought of.
+/// The CPU device computes what a Vulkan driver computes, for random programs.
 #[test]
 fn random_programs_agree() {
     let Some(pair) = pair() else { return };
@@ -22,7 +22,7 @@ fn random_programs_agree() {
     );
 }
 
-/// So do operations of subgroups, where both devices have subgroups of eight.
+/// The same for subgroup operations, if both devices have subgroups of eight.
 #[test]
 fn random_programs_with_subgroups_agree() {
     let Some(pair) = pair() else { return };
@@ -37,7 +37,7 @@ fn random_programs_with_subgroups_agree() {
     );
 }
 
-/// Programs that once showed a fault show it no more.
+/// Programs that exposed bugs in the past pass.
 #[test]
 fn known_programs_agree() {
     let Some(pair) = pair() else { return };
@@ -64,10 +64,10 @@ fn search(pair: &Pair, features: Features, count: u64) {
         let kind = if features.subgroups { "subgroups" } else { "program" };
         let path = folder.join(format!("{kind}-{seed}.wgsl"));
         let text = generate(seed, features);
-        // There already where a device takes the process along.
+        // Written before the run, so that it exists after a crash.
         std::fs::write(&path, &text).unwrap();
         match pair.check(&Case::parse(&text).unwrap()) {
-            // Another process may have been faster, with the same program.
+            // Another process may have removed the same file already.
             None => drop(std::fs::remove_file(&path)),
             Some(finding) => findings.push(tell(pair, &path, &text, &finding)),
         }
@@ -87,7 +87,7 @@ fn tell(pair: &Pair, path: &Path, text: &str, finding: &Finding) -> String {
         let found = Case::parse(text).ok().and_then(|case| pair.check(&case));
         found.filter(|found| found.is_like(finding))
     };
-    // Once more: what does not come again is not determined, and cannot be made smaller.
+    // Runs again: a failure that does not recur is not deterministic and cannot be minimized.
     if still(text).is_none() {
         return format!("{}: {finding:?}\nbut not when it ran again\n", path.display());
     }

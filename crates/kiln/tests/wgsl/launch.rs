@@ -1,16 +1,16 @@
-//! A case on one device, and how many there are.
+//! Runs a case on one device; the number of cases and seeds.
 
 use kiln::kernel::{Grid, KernelOptions, KernelSource, Value};
 use kiln::{Device, Result};
 use kiln_testkit::wgsl::Case;
 
-/// A number that a caller may set in the environment.
+/// Returns a number from the environment, or a default.
 #[allow(dead_code, reason = "some tests have a fixed number")]
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
 }
 
-/// Calls a test with seeds from `KILN_FUZZ_SEED` on, `KILN_FUZZ_CASES` of them where that is set, on all cores.
+/// Calls a test with seeds from `KILN_FUZZ_SEED` on, `KILN_FUZZ_CASES` of them if that is set, on all cores.
 #[allow(dead_code, reason = "some tests have fixed seeds")]
 pub(crate) fn for_each_seed(default_cases: u64, test: impl Fn(u64) + Sync) {
     let first = setting("KILN_FUZZ_SEED", 0);
@@ -24,7 +24,7 @@ pub(crate) fn for_each_seed(default_cases: u64, test: impl Fn(u64) + Sync) {
     });
 }
 
-/// What is in the buffers of a case after it ran.
+/// Returns the contents of the buffers after a case ran.
 pub(crate) fn run(device: &Device, case: &Case, options: KernelOptions) -> Result<Vec<Vec<u8>>> {
     let source = KernelSource::wgsl(case.text.as_str()).options(options);
     let source = case.constants.iter().fold(source, |source, (name, value)| source.constant(name, *value));

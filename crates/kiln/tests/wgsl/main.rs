@@ -1,7 +1,7 @@
-//! Kernels in WGSL give the same on every device: random programs, and those that once did not.
+//! WGSL kernels give the same results on every device: random programs, and past failures.
 //!
-//! `KILN_FUZZ_CASES` says how many random programs run (default: few), `KILN_FUZZ_SEED` with which seed they begin.
-//! What differs is made small, told and written to a file; in `cases` it is run again from then on.
+//! `KILN_FUZZ_CASES` sets the number of random programs (default: few), `KILN_FUZZ_SEED` the first seed.
+//! A failing program is minimized, reported and written to a file; put into `cases`, it becomes a regression test.
 
 #![cfg(feature = "gpu")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails or is skipped says so")]

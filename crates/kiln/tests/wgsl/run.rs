@@ -20,14 +20,14 @@ pub(crate) struct Pair {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Finding {
-    /// The results differ, as said.
+    /// The results differ, as described.
     Differs(String),
-    /// A device does not take the program, and says this.
+    /// A device rejects the program, with this message.
     Refused(String),
 }
 
 impl Finding {
-    /// Whether it may be the same fault.
+    /// Returns whether two failures may have the same cause.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Differs(_), Self::Differs(_)) => true,
@@ -37,7 +37,7 @@ impl Finding {
     }
 }
 
-/// The GPU and the CPU device; where the latter runs no WGSL, the GPU with other options. `None` where there is no GPU.
+/// The GPU and the CPU device; if that runs no WGSL, the GPU with other options. `None` if there is no GPU.
 pub(crate) fn pair() -> Option<&'static Pair> {
     static PAIR: OnceLock<Option<Pair>> = OnceLock::new();
     PAIR.get_or_init(open).as_ref()
@@ -49,7 +49,7 @@ fn open() -> Option<Pair> {
         println!("skipped: there is no GPU");
         return None;
     }
-    // Each program is new, and those of an older build must not take the place of those under test.
+    // Each program is new, and kernels cached by an older build must not be used.
     let kernels = KernelCacheOptions::new().without_disk().max_entries(16);
     let gpu = Device::gpu_with(0, GpuOptions::new().kernels(kernels.clone())).unwrap();
     // `KILN_SIMD=scalar` runs one invocation after the other.
@@ -57,7 +57,7 @@ fn open() -> Option<Pair> {
     let cpu = Device::cpu_with(options.kernels(kernels)).unwrap();
     let probe = cpu.kernel(KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}"));
     let is_unsupported = probe.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported);
-    // Otherwise everything passes, and nothing of the compiler was compared.
+    // Otherwise everything would pass without comparing the compiler.
     assert!(!(is_unsupported && cfg!(feature = "wgsl")), "the CPU device refuses kernels: {probe:?}");
     let (other, other_options) = if is_unsupported {
         println!("the CPU device runs no WGSL: the GPU is compared with itself, with other options");
@@ -66,19 +66,19 @@ fn open() -> Option<Pair> {
         (cpu, exact_options())
     };
     let has = |feature| [&gpu, &other].iter().all(|device| device.info().features.contains(&feature));
-    // A work-group of one has a subgroup of one; programs with subgroups have more.
+    // A workgroup of one has a subgroup of one; programs with subgroups need more.
     let of_eight = [&gpu, &other].iter().all(|device| matches!(device.info().limits.subgroup_size, Some((_, 8))));
     let (has_f16, has_subgroups) = (has(Feature::ShaderF16), has(Feature::Subgroups) && of_eight);
     Some(Pair { gpu, other, other_options, has_f16, has_subgroups })
 }
 
-/// Every operation is rounded by itself. Loops are counted: without that, lavapipe leaves out rounds of some.
+/// Every operation is rounded separately. Loops are counted: otherwise lavapipe skips iterations of some.
 fn exact_options() -> KernelOptions {
     KernelOptions { fast_math: false, ..KernelOptions::default() }
 }
 
 impl Pair {
-    /// Runs a case on both devices. `None` where they agree.
+    /// Runs a case on both devices. Returns `None` if they agree.
     pub(crate) fn check(&self, case: &Case) -> Option<Finding> {
         let refused = |device: &Device| {
             let id = device.info().id.clone();
@@ -86,7 +86,7 @@ impl Pair {
         };
         let expected = run(&self.gpu, case, exact_options()).map_err(refused(&self.gpu));
         let found = run(&self.other, case, self.other_options.clone()).map_err(refused(&self.other));
-        // What is proven is looked at in a debug build: an index outside is an error.
+        // A debug build verifies proven indices: one out of bounds is an error.
         let trusting = KernelOptions { bounds_checks: false, ..self.other_options.clone() };
         let trusted = run(&self.other, case, trusting).map_err(refused(&self.other));
         let (expected, found, trusted) = match (expected, found, trusted) {
