@@ -42,7 +42,7 @@ pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 /// the file, a number is added to its name ([`claim_event_file`]). Returns `None` if the setting is missing or empty.
 /// The file is not rotated. `kiln profile` shows the devices for which a program calls this function.
 ///
-/// The library does not read the environment by itself. A program that is configured by environment variables passes
+/// The library does not read the environment. A program that is configured by environment variables passes
 /// them on:
 ///
 /// ```

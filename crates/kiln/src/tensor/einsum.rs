@@ -143,7 +143,7 @@ impl Named {
 
     fn repeated(&self) -> Option<(usize, usize)> {
         let at = |place: usize| self.letters[place + 1..].iter().position(|letter| *letter == self.letters[place]);
-        (0..self.letters.len()).find_map(|place| at(place).map(|behind| (place, place + 1 + behind)))
+        (0..self.letters.len()).find_map(|place| at(place).map(|after| (place, place + 1 + after)))
     }
 
     /// Sums over all axes except these.

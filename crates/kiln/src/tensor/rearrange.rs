@@ -27,11 +27,11 @@ impl Tensor {
         };
         let lengths = || [1].into_iter().cycle().take(new).chain(self.shape().iter().copied());
         let pairs = || times.iter().copied().zip(lengths());
-        let apart: Shape = lengths().flat_map(|length| [1, length]).collect();
-        let spread: Shape = pairs().flat_map(|(times, length)| [times, length]).collect();
+        let split: Shape = lengths().flat_map(|length| [1, length]).collect();
+        let repeated: Shape = pairs().flat_map(|(times, length)| [times, length]).collect();
         let joined = pairs().map(|(times, length)| times.saturating_mul(length)).collect::<Shape>();
         let joined = joined.checked().within("repeat")?;
-        self.reshape(apart)?.broadcast_to(spread).within("repeat")?.reshape(joined)
+        self.reshape(split)?.broadcast_to(repeated).within("repeat")?.reshape(joined)
     }
 
     /// Shifts elements along an axis by `shift` places, wrapping around.

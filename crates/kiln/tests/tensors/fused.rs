@@ -71,7 +71,7 @@ const FORMS: [Form; 9] = [
         reference: |x| x.a.matmul(&x.weight).zip(&x.bias, |y, b| gelu(y + b)),
     },
     Form {
-        name: "a chain with a reduction behind it",
+        name: "a chain followed by a reduction",
         run: |x| x.a.mul(&x.b)?.add_scalar(1.0)?.relu()?.sum(1),
         reference: |x| {
             let sums = x.a.zip(&x.b, |a, b| relu(a * b + 1.0)).reduce(&[1], |row| row.iter().sum());

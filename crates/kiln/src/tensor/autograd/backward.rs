@@ -64,7 +64,7 @@ impl BackwardOptions {
     /// until [`set_grad`](Tensor::set_grad) clears the gradients, because these refer to the tensors that hold them.
     /// [`grad`](crate::grad) has no such cycle.
     ///
-    /// See [`BackwardOptions`] for an example.
+    /// See [`Tensor::backward_with`] for an example.
     pub fn create_graph(mut self) -> Self {
         (self.retains_graph, self.creates_graph) = (true, true);
         self

@@ -114,19 +114,19 @@ fn unslice(x: &Tensor, shape: &Shape, axis: usize, start: usize, step: isize) ->
     let x = if step > 1 && count > 1 {
         let one = x.unsqueeze(axis + 1)?;
         let gap = Tensor::splat("gradient", one.shape().with(axis + 1, step - 1), 0.0, x.dtype(), x.device())?;
-        let spread = Tensor::cat(&[one, gap], axis + 1)?.reshape(shape.with(axis, count * step))?;
-        spread.slice(axis, ..(count - 1) * step + 1)?
+        let interleaved = Tensor::cat(&[one, gap], axis + 1)?.reshape(shape.with(axis, count * step))?;
+        interleaved.slice(axis, ..(count - 1) * step + 1)?
     } else {
         x.clone()
     };
-    let behind = whole - start - x.shape()[axis];
+    let after = whole - start - x.shape()[axis];
     let mut parts: SmallVec<[Tensor; 3]> = SmallVec::new();
     if start > 0 {
         parts.push(zeros(start)?);
     }
     parts.push(x);
-    if behind > 0 {
-        parts.push(zeros(behind)?);
+    if after > 0 {
+        parts.push(zeros(after)?);
     }
     Tensor::cat(&parts, axis)
 }
