@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import memory
-from works import Array, Work
+from workloads import Array, Workload
 
 
 class ChildError(Exception):
@@ -55,8 +55,8 @@ class Child:
         """Waits until it is there; returns its version."""
         return str(self.ask("start").get("version", ""))
 
-    def prepare(self, work: Work, dtype: str) -> None:
-        self.ask("prepare", work=work.id, dtype=dtype)
+    def prepare(self, workload: Workload, dtype: str) -> None:
+        self.ask("prepare", workload=workload.id, dtype=dtype)
 
     def sample(self, warm_up: int, runs: int) -> float:
         """Seconds for this many runs, after some that are not timed."""
@@ -71,10 +71,10 @@ class Child:
             array: Array = np.load(path)
             return array
 
-    def peak_bytes(self, work: Work, dtype: str, runs: int) -> dict[str, int]:
-        """Resident bytes before a work is prepared, and at most while it runs; what making its numbers takes is left out."""
+    def peak_bytes(self, workload: Workload, dtype: str, runs: int) -> dict[str, int]:
+        """Resident bytes before a workload is prepared, and at most while it runs; what making its numbers takes is left out."""
         before = memory.resident(self.process.pid)
-        self.prepare(work, dtype)
+        self.prepare(workload, dtype)
         memory.reset_peak(self.process.pid)
         self.sample(0, runs)
         return {"before": before, "peak": memory.peak(self.process.pid)}

@@ -11,7 +11,7 @@ import threads
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run", description="Times Kiln beside other libraries on the same data.")
     parser.add_argument("--kiln", type=Path, required=True, help="the program `kiln`")
-    parser.add_argument("--only", action="append", metavar="TEXT", help="works whose name contains the text; repeatable")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="workloads whose name contains the text; repeatable")
     parser.add_argument("--skip", action="append", default=[], metavar="PEER", help="a library to leave out; repeatable")
     parser.add_argument("--dtype", choices=["f32", "f16"], help="default: both")
     parser.add_argument("--threads", type=int, default=2, help="of each library (default: 2)")
@@ -30,9 +30,9 @@ def main() -> int:
     # After the limit, because these load the libraries.
     if options.serve:
         import server
-        from works import list_works
+        from workloads import list_workloads
 
-        server.serve(options.serve, options.threads, list_works(options.kiln))
+        server.serve(options.serve, options.threads, list_workloads(options.kiln))
         return 0
     import session
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from works import OPS, Array, Work, arguments, weights
+from workloads import OPS, Array, Workload, arguments, weights
 
 # Operations a second that these reach with `f16`, which they convert one by one: everywhere, or in matrix products.
 SLOW_HALVES = {"numpy": 1e8}
@@ -17,7 +17,7 @@ LONGEST_RUN_S = 1.0
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to do a work: `run` does it once and waits for it, `output` gives what came out."""
+    """One way to do a workload: `run` does it once and waits for it, `output` gives what came out."""
 
     name: str
     run: Callable[[], object]
@@ -28,20 +28,20 @@ class Peer(Protocol):
     name: str
     version: str
 
-    def prepare(self, work: Work, inputs: Sequence[Array]) -> Arm | None:
-        """The arm of a work; `None` where the library has no form of it."""
+    def prepare(self, workload: Workload, inputs: Sequence[Array]) -> Arm | None:
+        """The arm of a workload; `None` where the library has no form of it."""
 
 
-def placed(work: Work, inputs: Sequence[Array], place: Callable[[Array], Any]) -> list[Any]:
-    """The inputs as forms of a library take them: the first one row by row where a work is about small tensors."""
-    first = [place(row) for row in inputs[0]] if work.op == "tiny-independent" else place(inputs[0])
+def placed(workload: Workload, inputs: Sequence[Array], place: Callable[[Array], Any]) -> list[Any]:
+    """The inputs as forms of a library take them: the first one row by row where a workload is about small tensors."""
+    first = [place(row) for row in inputs[0]] if workload.op == "tiny-independent" else place(inputs[0])
     return [first, *map(place, inputs[1:])]
 
 
-def is_too_slow(peer: str, work: Work, dtype: str) -> bool:
+def is_too_slow(peer: str, workload: Workload, dtype: str) -> bool:
     """Whether a run would take longer than anybody waits for it."""
-    rates = SLOW_HALVES | (SLOW_HALF_PRODUCTS if work.op in ("matmul", "linear-gelu") else {})
-    return dtype == "f16" and work.flops / rates.get(peer, float("inf")) > LONGEST_RUN_S
+    rates = SLOW_HALVES | (SLOW_HALF_PRODUCTS if workload.op in ("matmul", "linear-gelu") else {})
+    return dtype == "f16" and workload.flops / rates.get(peer, float("inf")) > LONGEST_RUN_S
 
 
 class NumPy:
@@ -50,11 +50,11 @@ class NumPy:
     def __init__(self, threads: int) -> None:
         self.version = np.__version__
 
-    def prepare(self, work: Work, inputs: Sequence[Array]) -> Arm | None:
-        form = OPS[work.op].numpy
+    def prepare(self, workload: Workload, inputs: Sequence[Array]) -> Arm | None:
+        form = OPS[workload.op].numpy
         if form is None:
             return None
-        values, sizes = placed(work, inputs, lambda array: array), arguments(work)
+        values, sizes = placed(workload, inputs, lambda array: array), arguments(workload)
         run = lambda: form(np, *values, **sizes)
         return Arm(self.name, run, lambda: np.array(run()))
 
@@ -71,15 +71,15 @@ class Torch:
         self.torch.inference_mode().__enter__()
         self.version = self.torch.__version__
 
-    def form(self, work: Work) -> Callable[..., Any] | None:
-        form = OPS[work.op].torch
+    def form(self, workload: Workload) -> Callable[..., Any] | None:
+        form = OPS[workload.op].torch
         return None if form is None else lambda *values, **sizes: form(self.torch, *values, **sizes)
 
-    def prepare(self, work: Work, inputs: Sequence[Array]) -> Arm | None:
-        form = self.form(work)
+    def prepare(self, workload: Workload, inputs: Sequence[Array]) -> Arm | None:
+        form = self.form(workload)
         if form is None:
             return None
-        values, sizes = placed(work, inputs, self.torch.from_numpy), arguments(work)
+        values, sizes = placed(workload, inputs, self.torch.from_numpy), arguments(workload)
         run = lambda: form(*values, **sizes)
 
         def output() -> Array:
@@ -94,9 +94,9 @@ class TorchCompiled(Torch):
 
     name = "torch-compiled"
 
-    def form(self, work: Work) -> Callable[..., Any] | None:
-        form = None if OPS[work.op].is_eager else super().form(work)
-        # Otherwise the works would count as variants of one function, of which it compiles eight and runs the rest op by op.
+    def form(self, workload: Workload) -> Callable[..., Any] | None:
+        form = None if OPS[workload.op].is_eager else super().form(workload)
+        # Otherwise the workloads would count as variants of one function, of which it compiles eight and runs the rest op by op.
         self.torch._dynamo.reset()
         return None if form is None else self.torch.compile(form, dynamic=False)
 
@@ -109,19 +109,19 @@ class Jax:
         self.jnp = importlib.import_module("jax.numpy")
         self.version = self.jax.__version__
 
-    def prepare(self, work: Work, inputs: Sequence[Array]) -> Arm | None:
-        op, jax, jnp = OPS[work.op], self.jax, self.jnp
+    def prepare(self, workload: Workload, inputs: Sequence[Array]) -> Arm | None:
+        op, jax, jnp = OPS[workload.op], self.jax, self.jnp
         form = op.jax
         if form is None:
             return None
-        values, sizes = placed(work, inputs, jnp.asarray), arguments(work)
+        values, sizes = placed(workload, inputs, jnp.asarray), arguments(workload)
         function = (lambda *values: form(jnp, *values, **sizes)) if op.is_eager else jax.jit(lambda *v: form(jnp, *v))
         run = lambda: jax.block_until_ready(function(*values))
         return Arm(self.name, run, lambda: np.array(run()))
 
 
 class OnnxRuntime:
-    """onnxruntime on a model of the one work, with inputs and output bound, so that it writes where it wrote before."""
+    """onnxruntime on a model of the one workload, with inputs and output bound, so that it writes where it wrote before."""
 
     name = "onnxruntime"
 
@@ -131,11 +131,11 @@ class OnnxRuntime:
         self.version = self.ort.__version__
         self.threads = threads
 
-    def prepare(self, work: Work, inputs: Sequence[Array]) -> Arm | None:
-        model = OPS[work.op].onnx
+    def prepare(self, workload: Workload, inputs: Sequence[Array]) -> Arm | None:
+        model = OPS[workload.op].onnx
         if model is None:
             return None
-        graph = Model(self.onnx, inputs, weights(work))
+        graph = Model(self.onnx, inputs, weights(workload))
         graph.finish(model(graph, *graph.values))
         options = self.ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
@@ -196,7 +196,7 @@ class Model:
         kind = helper.np_dtype_to_tensor_dtype(self.dtype)
         inputs = [helper.make_tensor_value_info(name, kind, array.shape) for name, array in self.inputs.items()]
         outputs = [helper.make_tensor_value_info(self.output, kind, None)]
-        graph = helper.make_graph(self.nodes, "work", inputs, outputs, self.constants)
+        graph = helper.make_graph(self.nodes, "workload", inputs, outputs, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.OPSET)], ir_version=10)
         return model.SerializeToString()
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from peers import PEERS, Arm, Peer
-from works import DTYPES, Work
+from workloads import DTYPES, Workload
 
 
 class Server:
-    def __init__(self, peer: Peer, works: list[Work]) -> None:
+    def __init__(self, peer: Peer, workloads: list[Workload]) -> None:
         self.peer = peer
-        self.works = {work.id: work for work in works}
+        self.workloads = {workload.id: workload for workload in workloads}
         self.arm: Arm | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -26,10 +26,10 @@ class Server:
                 return {"version": self.peer.version}
             case "prepare":
                 self.arm = None
-                work = self.works[request["work"]]
-                self.arm = self.peer.prepare(work, [i.elements(DTYPES[request["dtype"]]) for i in work.inputs])
+                workload = self.workloads[request["workload"]]
+                self.arm = self.peer.prepare(workload, [i.elements(DTYPES[request["dtype"]]) for i in workload.inputs])
                 gc.collect()
-                return {"work": work.id}
+                return {"workload": workload.id}
             case "sample":
                 return {"ns": self.sample(request["runs"])}
             case "output":
@@ -40,7 +40,7 @@ class Server:
 
     def prepared(self) -> Arm:
         if self.arm is None:
-            raise LookupError("it has no form of this work")
+            raise LookupError("it has no form of this workload")
         return self.arm
 
     def sample(self, runs: int) -> int:
@@ -51,11 +51,11 @@ class Server:
         return time.perf_counter_ns() - start
 
 
-def serve(name: str, threads: int, works: list[Work]) -> None:
+def serve(name: str, threads: int, workloads: list[Workload]) -> None:
     # What a library prints goes elsewhere than the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    server = Server(PEERS[name](threads), works)
+    server = Server(PEERS[name](threads), workloads)
     gc.disable()
     for line in sys.stdin:
         try:

@@ -1,4 +1,4 @@
-"""One call of the program: which works, which libraries, times or memory, a table and a file."""
+"""One call of the program: which workloads, which libraries, times or memory, a table and a file."""
 
 import argparse
 import atexit
@@ -12,22 +12,22 @@ import table
 import timing
 from child import Child, ChildError
 from peers import PEERS, is_too_slow
-from works import DTYPES, Work, WrongOutput, is_rough, list_works
+from workloads import DTYPES, Workload, WrongOutput, is_rough, list_workloads
 
 # Enough that pools and caches have what they keep.
 MEMORY_RUNS = 5
 
 
 def run(options: argparse.Namespace) -> int:
-    works = [work for work in list_works(options.kiln) if is_wanted(work, options.only)]
-    if not works:
-        print(f"error: expected a work with {options.only} in its name, found none", file=sys.stderr)
+    workloads = [workload for workload in list_workloads(options.kiln) if is_wanted(workload, options.only)]
+    if not workloads:
+        print(f"error: expected a workload with {options.only} in its name, found none", file=sys.stderr)
         return 2
     if unknown := set(options.skip) - set(PEERS):
         print(f"error: expected one of {', '.join(PEERS)} to skip, found {', '.join(unknown)}", file=sys.stderr)
         return 2
     dtypes = [options.dtype] if options.dtype else list(DTYPES)
-    lines = [(work, dtype) for dtype in dtypes for work in works]
+    lines = [(workload, dtype) for dtype in dtypes for workload in workloads]
     report = measure_memory(options, lines) if options.memory else measure_times(options, lines)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
     return 0 if is_right else 1
 
 
-def is_wanted(work: Work, only: list[str] | None) -> bool:
-    return only is None or any(text in work.id for text in only)
+def is_wanted(workload: Workload, only: list[str] | None) -> bool:
+    return only is None or any(text in workload.id for text in only)
 
 
 def start(options: argparse.Namespace) -> dict[Child, str]:
@@ -59,14 +59,14 @@ def start(options: argparse.Namespace) -> dict[Child, str]:
     return versions
 
 
-def measure_times(options: argparse.Namespace, lines: list[tuple[Work, str]]) -> dict[str, Any]:
-    effort = timing.QUICK if options.quick else timing.FULL
+def measure_times(options: argparse.Namespace, lines: list[tuple[Workload, str]]) -> dict[str, Any]:
+    sampling = timing.QUICK if options.quick else timing.FULL
     children = start(options)
     versions = {child.name: version for child, version in children.items()}
     print(f"{machine()}, {options.threads} threads; " + ", ".join(f"{n} {v}".strip() for n, v in versions.items()))
     results = []
-    for work, dtype in lines:
-        results.append(compare(list(children), work, dtype, effort))
+    for workload, dtype in lines:
+        results.append(compare(list(children), workload, dtype, sampling))
         print(table.line(results[-1]), flush=True)
     for child in children:
         child.close()
@@ -74,41 +74,41 @@ def measure_times(options: argparse.Namespace, lines: list[tuple[Work, str]]) ->
     return {"machine": machine(), "threads": options.threads, "versions": versions, "results": results}
 
 
-def compare(children: list[Child], work: Work, dtype: str, effort: timing.Effort) -> dict[str, Any]:
+def compare(children: list[Child], workload: Workload, dtype: str, sampling: timing.SamplingConfig) -> dict[str, Any]:
     """The times of a line, and why libraries have none."""
-    inputs = [described.elements(DTYPES[dtype]) for described in work.inputs]
+    inputs = [described.elements(DTYPES[dtype]) for described in workload.inputs]
     arms: dict[str, timing.Sampler] = {}
     faults: dict[str, str] = {}
     rough: list[str] = []
     for child in children:
-        if is_too_slow(child.name, work, dtype):
+        if is_too_slow(child.name, workload, dtype):
             faults[child.name] = "left out: a run takes seconds"
             continue
         try:
-            child.prepare(work, dtype)
-            if is_rough(work, DTYPES[dtype], inputs, child.output()):
+            child.prepare(workload, dtype)
+            if is_rough(workload, DTYPES[dtype], inputs, child.output()):
                 rough.append(child.name)
             arms[child.name] = child.sample
         except (ChildError, WrongOutput) as error:
             faults[child.name] = str(error)
-    times = {name: time.to_json() for name, time in timing.compare(arms, effort).items()}
-    described = {"work": work.id, "dtype": dtype, "target": work.targets[dtype], "ops_per_run": work.ops_per_run}
+    times = {name: time.to_json() for name, time in timing.compare(arms, sampling).items()}
+    described = {"workload": workload.id, "dtype": dtype, "target": workload.targets[dtype], "ops_per_run": workload.ops_per_run}
     return {**described, "times": times, "rough": rough, "faults": faults}
 
 
-def measure_memory(options: argparse.Namespace, lines: list[tuple[Work, str]]) -> dict[str, Any]:
+def measure_memory(options: argparse.Namespace, lines: list[tuple[Workload, str]]) -> dict[str, Any]:
     """What each library needs for a line, in a process of its own."""
     results = []
-    for work, dtype in lines:
+    for workload, dtype in lines:
         found: dict[str, dict[str, int]] = {}
         for child in start(options):
             try:
-                if not is_too_slow(child.name, work, dtype):
-                    found[child.name] = child.peak_bytes(work, dtype, MEMORY_RUNS)
+                if not is_too_slow(child.name, workload, dtype):
+                    found[child.name] = child.peak_bytes(workload, dtype, MEMORY_RUNS)
             except ChildError:
                 pass
             child.close()
-        results.append({"work": work.id, "dtype": dtype, "bytes": found})
+        results.append({"workload": workload.id, "dtype": dtype, "bytes": found})
         print(table.memory(results[-1]), flush=True)
     return {"machine": machine(), "threads": options.threads, "results": results}
 

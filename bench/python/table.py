@@ -40,7 +40,7 @@ def line(result: dict[str, Any]) -> str:
         verdict = f"{median:5.2f} ({minimum:5.2f}) of {result['target']} {reached}"
     arms = "; ".join(shown(name) for name in [*(["kiln"] if "kiln" in times else []), *peers])
     faults = "".join(f"\n    {name}: {fault}" for name, fault in result["faults"].items())
-    return f"{result['work']:26} {result['dtype']}  {verdict:32}  {arms}{faults}"
+    return f"{result['workload']:26} {result['dtype']}  {verdict:32}  {arms}{faults}"
 
 
 def summary(results: list[dict[str, Any]]) -> str:
@@ -53,4 +53,4 @@ def memory(result: dict[str, Any]) -> str:
     found = sorted(result["bytes"].items(), key=lambda item: item[1]["peak"] - item[1]["before"])
     mebibytes = lambda count: count / 2**20
     cells = [f"{name} {mebibytes(b['peak'] - b['before']):.1f} ({mebibytes(b['peak']):.0f})" for name, b in found]
-    return f"{result['work']:26} {result['dtype']}  MiB: " + "; ".join(cells)
+    return f"{result['workload']:26} {result['dtype']}  MiB: " + "; ".join(cells)

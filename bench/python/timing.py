@@ -13,20 +13,20 @@ Sampler = Callable[[int, int], float]
 # Before each sample an arm runs this long, untimed: it brings its data back into the caches, and its threads out of their sleep.
 WARM_UP_S = 0.002
 # An arm this many times slower than the fastest one does not take part in further rounds.
-OUT_OF_THE_RACE = 4.0
-LEAST_SAMPLES = 3
+MAX_SLOWDOWN = 4.0
+MIN_SAMPLES = 3
 
 
 @dataclass(frozen=True)
-class Effort:
+class SamplingConfig:
     budget_s: float
-    most_samples: int
+    max_samples: int
     sample_s: float = 1e-3
     seed: int = 1
 
 
-FULL = Effort(budget_s=2.0, most_samples=200)
-QUICK = Effort(budget_s=0.2, most_samples=5)
+FULL = SamplingConfig(budget_s=2.0, max_samples=200)
+QUICK = SamplingConfig(budget_s=0.2, max_samples=5)
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Samples:
     warm_up_runs: int = 1
     seconds: list[float] = field(default_factory=list)
 
-    def warm_up(self, effort: Effort) -> None:
+    def warm_up(self, sampling: SamplingConfig) -> None:
         self.sample(0, 1)
-        while (took := self.sample(0, self.runs)) < effort.sample_s:
-            wanted = effort.sample_s / max(took, 1e-9)
+        while (took := self.sample(0, self.runs)) < sampling.sample_s:
+            wanted = sampling.sample_s / max(took, 1e-9)
             self.runs = int(self.runs * min(max(wanted, 1.2), 10.0)) + 1
         self.warm_up_runs = max(1, round(WARM_UP_S / took * self.runs))
 
@@ -67,22 +67,22 @@ class Samples:
         return Timing(median, ordered[0], (at(0.75) - at(0.25)) / median, len(ordered), self.runs)
 
 
-def compare(arms: dict[str, Sampler], effort: Effort) -> dict[str, Timing]:
+def compare(arms: dict[str, Sampler], sampling: SamplingConfig) -> dict[str, Timing]:
     """Times arms beside each other: each is warmed up, then in every round each gives one sample, in random order."""
-    order = random.Random(effort.seed)
-    racing = {name: Samples(arm) for name, arm in arms.items()}
-    everyone = dict(racing)
-    for samples in racing.values():
-        samples.warm_up(effort)
+    order = random.Random(sampling.seed)
+    active = {name: Samples(arm) for name, arm in arms.items()}
+    all_samples = dict(active)
+    for samples in active.values():
+        samples.warm_up(sampling)
     start = time.perf_counter()
-    for turn in range(effort.most_samples):
-        if turn >= LEAST_SAMPLES:
-            if time.perf_counter() - start > effort.budget_s:
+    for turn in range(sampling.max_samples):
+        if turn >= MIN_SAMPLES:
+            if time.perf_counter() - start > sampling.budget_s:
                 break
-            fastest = min(statistics.median(samples.seconds) for samples in racing.values())
-            racing = {n: s for n, s in racing.items() if min(s.seconds) <= OUT_OF_THE_RACE * fastest}
-        names = list(racing)
+            fastest = min(statistics.median(samples.seconds) for samples in active.values())
+            active = {n: s for n, s in active.items() if min(s.seconds) <= MAX_SLOWDOWN * fastest}
+        names = list(active)
         order.shuffle(names)
         for name in names:
-            racing[name].take()
-    return {name: samples.timing() for name, samples in everyone.items()}
+            active[name].take()
+    return {name: samples.timing() for name, samples in all_samples.items()}

@@ -1,23 +1,23 @@
-//! One line of the table: a work in one dtype, done by every library that can.
+//! One line of the table: a workload in one dtype, done by every library that can.
 
-use crate::arms::{LIBRARIES, NotThere, Task};
+use crate::arms::{LIBRARIES, Unavailable, Task};
 use crate::options::Options;
-use kiln_bench::limits::Least;
-use kiln_bench::{Closeness, Fault, Limits, Number, Ready, Timing, Work, compare};
+use kiln_bench::limits::Roofline;
+use kiln_bench::{Closeness, Fault, Limits, ElementType, PreparedWorkload, Timing, Workload, compare};
 use serde::Serialize;
 
-/// A work in one dtype, measured.
+/// A workload in one dtype, measured.
 #[derive(Serialize)]
 pub(crate) struct Line {
-    pub(crate) work: &'static str,
-    pub(crate) dtype: Number,
+    pub(crate) workload: &'static str,
+    pub(crate) dtype: ElementType,
     /// What is divided by to get the time of one op: 10,000 for small adds, otherwise 1.
     pub(crate) ops_per_run: usize,
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
     pub(crate) arms: Vec<Measured>,
     /// The least time that the machine allows.
-    pub(crate) least: Option<Least>,
+    pub(crate) roofline: Option<Roofline>,
     /// What the best peer's time over Kiln's is to be at least.
     pub(crate) target: f64,
 }
@@ -40,7 +40,7 @@ pub(crate) enum Outcome {
         #[serde(flatten)]
         timing: Timing,
     },
-    /// The library lacks what the work needs.
+    /// The library lacks what the workload needs.
     Skipped { reason: &'static str },
     /// Its output is wrong, so it is no opponent.
     Wrong { reason: String },
@@ -49,38 +49,38 @@ pub(crate) enum Outcome {
 }
 
 impl Line {
-    /// Measures a work in one dtype.
-    pub(crate) fn measure(work: &'static Work, number: Number, options: &Options, limits: &mut Limits) -> Self {
-        let op = work.op;
-        let data = op.data(number);
-        let mut ready = Vec::new();
+    /// Measures a workload in one dtype.
+    pub(crate) fn measure(workload: &'static Workload, dtype: ElementType, options: &Options, limits: &mut Limits) -> Self {
+        let op = workload.op;
+        let data = op.data(dtype);
+        let mut prepared = Vec::new();
         let mut arms = Vec::new();
         for library in LIBRARIES.iter().filter(|library| options.wants_arm(library.name)) {
-            let task = Task { op, number, data: &data, threads: options.threads };
-            let checked = (library.prepare)(&task).map_err(Outcome::from).and_then(|ready| checked(&task, ready));
+            let task = Task { op, dtype, data: &data, threads: options.threads };
+            let checked = (library.prepare)(&task).map_err(Outcome::from).and_then(|prepared| checked(&task, prepared));
             match checked {
-                Ok((work, closeness)) => ready.push((library.name, work, closeness)),
+                Ok((workload, closeness)) => prepared.push((library.name, workload, closeness)),
                 Err(outcome) => arms.push(Measured { name: library.name, outcome }),
             }
         }
         drop(data);
-        let mut turns: Vec<_> = ready.iter().map(|(name, work, _)| work.arm(name)).collect();
-        let timings = compare(&mut turns, &options.effort());
-        arms.extend(ready.iter().zip(timings).map(|((name, _, closeness), timing)| {
+        let mut turns: Vec<_> = prepared.iter().map(|(name, workload, _)| workload.arm(name)).collect();
+        let timings = compare(&mut turns, &options.sampling());
+        arms.extend(prepared.iter().zip(timings).map(|((name, _, closeness), timing)| {
             let is_rough = *closeness == Closeness::Rough;
             let outcome = timing.map_or_else(Outcome::failed, |timing| Outcome::Timed { is_rough, timing });
             Measured { name, outcome }
         }));
         arms.sort_by_key(|arm| LIBRARIES.iter().position(|library| library.name == arm.name));
         Self {
-            work: work.id,
-            dtype: number,
+            workload: workload.id,
+            dtype,
             ops_per_run: op.ops_per_run(),
             flops: op.flops(),
-            bytes: op.bytes_read(number) + op.bytes_written(number),
+            bytes: op.bytes_read(dtype) + op.bytes_written(dtype),
             arms,
-            least: limits.least(&op, number),
-            target: work.target(number),
+            roofline: limits.roofline(&op, dtype),
+            target: workload.target(dtype),
         }
     }
 
@@ -98,15 +98,15 @@ impl Line {
 
     /// The peer with the least time, by this measure of it, and that time over Kiln's.
     pub(crate) fn ratio(&self, time: impl Fn(&Timing) -> f64) -> Option<(&'static str, f64)> {
-        let ours = time(self.timing("kiln")?);
+        let kiln = time(self.timing("kiln")?);
         let peers = self.timings().filter(|(name, _)| *name != "kiln").map(|(name, timing)| (name, time(timing)));
         let (name, best) = peers.min_by(|one, other| one.1.total_cmp(&other.1))?;
-        Some((name, best / ours))
+        Some((name, best / kiln))
     }
 
     /// The least time over Kiln's median: 1 where nothing is left to gain.
     pub(crate) fn share(&self) -> Option<f64> {
-        Some(self.least?.seconds() / self.timing("kiln")?.median)
+        Some(self.roofline?.seconds() / self.timing("kiln")?.median)
     }
 }
 
@@ -116,18 +116,18 @@ impl Outcome {
     }
 }
 
-impl From<NotThere> for Outcome {
-    fn from(not_there: NotThere) -> Self {
-        match not_there {
-            NotThere::Lacks(reason) => Self::Skipped { reason },
-            NotThere::Broken(fault) => Self::failed(fault),
+impl From<Unavailable> for Outcome {
+    fn from(unavailable: Unavailable) -> Self {
+        match unavailable {
+            Unavailable::Unsupported(reason) => Self::Skipped { reason },
+            Unavailable::Failed(fault) => Self::failed(fault),
         }
     }
 }
 
-fn checked(task: &Task<'_>, ready: Ready) -> Result<(Ready, Closeness), Outcome> {
-    let output = ready.output().map_err(Outcome::failed)?;
-    let closeness = task.op.check_on(task.number, task.data, &output);
+fn checked(task: &Task<'_>, prepared: PreparedWorkload) -> Result<(PreparedWorkload, Closeness), Outcome> {
+    let output = prepared.output().map_err(Outcome::failed)?;
+    let closeness = task.op.check_on(task.dtype, task.data, &output);
     let closeness = closeness.map_err(|wrong| Outcome::Wrong { reason: wrong.to_string() })?;
-    Ok((ready, closeness))
+    Ok((prepared, closeness))
 }

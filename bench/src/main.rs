@@ -1,6 +1,6 @@
 //! Kiln's tensors beside those of its peers.
 //!
-//! `cargo run --release --manifest-path bench/Cargo.toml` measures the works of `kiln-bench` with Kiln, candle, burn, gemm and rten in one
+//! `cargo run --release --manifest-path bench/Cargo.toml` measures the workloads of `kiln-bench` with Kiln, candle, burn, gemm and rten in one
 //! process: the same numbers, every output checked, arms taking turns in random order. `-- --help` tells what else there is.
 //!
 //! In the order of use: `options` the command line · `arms` a file for each library · `line` and `table` the comparison · `growth`, `memory`,
@@ -17,7 +17,7 @@ mod start;
 mod table;
 
 use clap::Parser;
-use kiln_bench::{Fault, Limits, Number};
+use kiln_bench::{Fault, Limits, ElementType};
 use line::Line;
 use options::Options;
 use report::Report;
@@ -62,9 +62,9 @@ fn set_threads(threads: usize) {
 }
 
 fn list(options: &Options) {
-    for work in options.works() {
-        let [f32, f16] = Number::ALL.map(|number| work.target(number));
-        println!("{:<26} {:?}, target {f32} in f32, {f16} in f16", work.id, work.op);
+    for workload in options.workloads() {
+        let [f32, f16] = ElementType::ALL.map(|dtype| workload.target(dtype));
+        println!("{:<26} {:?}, target {f32} in f32, {f16} in f16", workload.id, workload.op);
     }
 }
 
@@ -74,7 +74,7 @@ fn measure(options: &Options, report: &mut Report) -> Result<(), Fault> {
         return Ok(());
     }
     if options.start {
-        report.start = start::starts(&options.effort())?;
+        report.start = start::starts(&options.sampling())?;
         return Ok(());
     }
     let (mut limits, single) = (Limits::measure(options.threads), Limits::measure(1));
@@ -84,9 +84,9 @@ fn measure(options: &Options, report: &mut Report) -> Result<(), Fault> {
         report.scaling = growth::scaling(options)?;
     } else {
         table::print_head(&mut limits, &single);
-        for work in options.works() {
-            for number in options.numbers() {
-                let line = Line::measure(work, number, options, &mut limits);
+        for workload in options.workloads() {
+            for dtype in options.dtypes() {
+                let line = Line::measure(workload, dtype, options, &mut limits);
                 table::print(&line);
                 report.lines.push(line);
             }

@@ -3,7 +3,7 @@
 use crate::arms::LIBRARIES;
 use crate::line::Line;
 use crate::report::Report;
-use kiln_bench::{Fault, Number};
+use kiln_bench::{Fault, ElementType};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;
@@ -18,22 +18,22 @@ pub(crate) fn write(report: &Report, folder: &Path) -> Result<(), Fault> {
         let height = 60 + 22 * ratios.len() as u32;
         on_page(&folder.join("ratios.svg"), (900, height), |area| draw_ratios(area, &ratios))?;
     }
-    for number in Number::ALL {
-        let squares: Vec<_> = report.lines.iter().filter(|line| is_square(line, number)).collect();
+    for dtype in ElementType::ALL {
+        let squares: Vec<_> = report.lines.iter().filter(|line| is_square(line, dtype)).collect();
         if squares.len() > 1 {
-            let path = folder.join(format!("matmul-{number}.svg"));
+            let path = folder.join(format!("matmul-{dtype}.svg"));
             on_page(&path, (800, 500), |area| draw_matmul(area, &squares, report.peak_flops()))?;
         }
-        if report.growth.iter().any(|size| size.dtype == number) {
-            let path = folder.join(format!("growth-{number}.svg"));
-            on_page(&path, (800, 500), |area| draw_growth(area, report, number))?;
+        if report.growth.iter().any(|size| size.dtype == dtype) {
+            let path = folder.join(format!("growth-{dtype}.svg"));
+            on_page(&path, (800, 500), |area| draw_growth(area, report, dtype))?;
         }
     }
     Ok(())
 }
 
-fn is_square(line: &Line, number: Number) -> bool {
-    line.dtype == number && line.work.starts_with("matmul-")
+fn is_square(line: &Line, dtype: ElementType) -> bool {
+    line.dtype == dtype && line.workload.starts_with("matmul-")
 }
 
 fn on_page(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), Fault>) -> Result<(), Fault> {
@@ -45,18 +45,18 @@ fn on_page(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result
 
 /// A bar for each line: how many times Kiln's time the best peer takes, on a logarithmic scale.
 fn draw_ratios(area: &Area<'_>, ratios: &[(&Line, f64)]) -> Result<(), Fault> {
-    let most = ratios.iter().fold(2.0, |most: f64, (_, ratio)| most.max(*ratio)) * 1.3;
-    let least = ratios.iter().fold(0.5, |least: f64, (_, ratio)| least.min(*ratio)) / 1.3;
+    let high = ratios.iter().fold(2.0, |high: f64, (_, ratio)| high.max(*ratio)) * 1.3;
+    let low = ratios.iter().fold(0.5, |low: f64, (_, ratio)| low.min(*ratio)) / 1.3;
     let count = ratios.len();
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .caption("best peer's time / Kiln's time (median); the tick is the target", ("sans-serif", 16))
         .x_label_area_size(24)
         .y_label_area_size(230)
-        .build_cartesian_2d((least..most).log_scale(), 0..count)?;
+        .build_cartesian_2d((low..high).log_scale(), 0..count)?;
     let name = |place: &usize| {
         let line = count.checked_sub(place + 1).and_then(|line| ratios.get(line));
-        line.map_or(String::new(), |(line, _)| format!("{} {}", line.work, line.dtype))
+        line.map_or(String::new(), |(line, _)| format!("{} {}", line.workload, line.dtype))
     };
     chart.configure_mesh().disable_y_mesh().y_labels(count).y_label_formatter(&name).y_label_offset(-10).draw()?;
     for (index, (line, ratio)) in ratios.iter().enumerate() {
@@ -98,31 +98,31 @@ fn draw_matmul(area: &Area<'_>, squares: &[&Line], peak: f64) -> Result<(), Faul
 }
 
 /// Nanoseconds per element over the number of elements, with what the machine allows as thin lines.
-fn draw_growth(area: &Area<'_>, report: &Report, number: Number) -> Result<(), Fault> {
-    let sizes: Vec<_> = report.growth.iter().filter(|size| size.dtype == number).collect();
+fn draw_growth(area: &Area<'_>, report: &Report, dtype: ElementType) -> Result<(), Fault> {
+    let sizes: Vec<_> = report.growth.iter().filter(|size| size.dtype == dtype).collect();
     let ends = |values: Vec<f64>| {
         values
             .iter()
-            .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), value| (least.min(*value), most.max(*value)))
+            .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(*value), high.max(*value)))
     };
-    let (fewest, most) = ends(sizes.iter().map(|size| size.elements as f64).collect());
+    let (fewest, high) = ends(sizes.iter().map(|size| size.elements as f64).collect());
     let (_, slowest) = ends(sizes.iter().map(|size| size.nanoseconds_per_element).collect());
     let mut chart = ChartBuilder::on(area)
         .margin(10)
-        .caption(format!("{number}: ns per element over elements (thin: the limit)"), ("sans-serif", 16))
+        .caption(format!("{dtype}: ns per element over elements (thin: the limit)"), ("sans-serif", 16))
         .x_label_area_size(30)
         .y_label_area_size(50)
-        .build_cartesian_2d((fewest..most).log_scale().base(2.0), 0.0..slowest * 1.1)?;
+        .build_cartesian_2d((fewest..high).log_scale().base(2.0), 0.0..slowest * 1.1)?;
     chart.configure_mesh().x_label_formatter(&|count| format!("{:.0} K", count / 1024.0)).draw()?;
-    let mut works: Vec<&str> = sizes.iter().map(|size| size.work).collect();
-    works.dedup();
-    for (index, work) in works.into_iter().enumerate() {
-        let of_work = || sizes.iter().filter(move |size| size.work == work);
-        let points = of_work().map(|size| (size.elements as f64, size.nanoseconds_per_element));
-        let least = of_work().filter_map(|size| Some((size.elements as f64, size.least_nanoseconds_per_element?)));
+    let mut workloads: Vec<&str> = sizes.iter().map(|size| size.workload).collect();
+    workloads.dedup();
+    for (index, workload) in workloads.into_iter().enumerate() {
+        let of_workload = || sizes.iter().filter(move |size| size.workload == workload);
+        let points = of_workload().map(|size| (size.elements as f64, size.nanoseconds_per_element));
+        let limit = of_workload().filter_map(|size| Some((size.elements as f64, size.roofline_nanoseconds_per_element?)));
         let colour = colour(index);
-        named(chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?, work, colour);
-        chart.draw_series(LineSeries::new(least, colour.mix(0.5)))?;
+        named(chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?, workload, colour);
+        chart.draw_series(LineSeries::new(limit, colour.mix(0.5)))?;
     }
     let mut labels = chart.configure_series_labels();
     labels.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;

@@ -1,6 +1,6 @@
 //! From the start of a process, past its first printed result, to its end.
 
-use kiln_bench::{Arm, Effort, Fault, Timing, compare};
+use kiln_bench::{Arm, SamplingConfig, Fault, Timing, compare};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ pub(crate) struct Start {
 }
 
 /// Starts the programs in turns.
-pub(crate) fn starts(effort: &Effort) -> Result<Vec<Start>, Fault> {
+pub(crate) fn starts(sampling: &SamplingConfig) -> Result<Vec<Start>, Fault> {
     let folder = built()?;
     let mut arms = PROGRAMS.map(|program| {
         let path = folder.join(program);
         Arm::new(program, move || first_result(&path))
     });
     // A start is a sample of its own.
-    let effort = Effort { sample: Duration::ZERO, least_samples: 100, ..*effort };
-    let timings = compare(&mut arms, &effort);
+    let sampling = SamplingConfig { sample: Duration::ZERO, min_samples: 100, ..*sampling };
+    let timings = compare(&mut arms, &sampling);
     let starts = PROGRAMS.into_iter().zip(timings).map(|(program, timing)| Ok(Start { program, timing: timing? }));
     let starts = starts.collect::<Result<Vec<_>, Fault>>()?;
     println!("{:<16} {:>10} {:>10} {:>8}", "program (ms)", "median", "min", "starts");

@@ -21,7 +21,7 @@ pub(crate) fn print_head(limits: &mut Limits, single: &Limits) {
     }
     println!(
         "\n{:<26} {:>4} {:>10} {:>10} {:>6} | {} | {:>6} {:>6} {:>6} {:>6}",
-        "work (ms; adds: per op)",
+        "workload (ms; adds: per op)",
         "",
         "kiln",
         "min",
@@ -36,7 +36,7 @@ pub(crate) fn print_head(limits: &mut Limits, single: &Limits) {
 
 pub(crate) fn print(line: &Line) {
     let per_op = 1e3 / line.ops_per_run as f64;
-    let Some(ours) = line.timing("kiln") else {
+    let Some(kiln) = line.timing("kiln") else {
         return print_reasons(line);
     };
     let peer = |name: &str| {
@@ -49,11 +49,11 @@ pub(crate) fn print(line: &Line) {
     let reached = ratio.map_or("", |ratio| if ratio >= line.target { " yes" } else { " no" });
     println!(
         "{:<26} {:>4} {:>10} {:>10} {:>5.0}% | {} | {:>6} {:>6} {:>6} {:>6.1}{reached}",
-        line.work,
+        line.workload,
         line.dtype,
-        milliseconds(ours.median * per_op),
-        milliseconds(ours.minimum * per_op),
-        ours.spread * 100.0,
+        milliseconds(kiln.median * per_op),
+        milliseconds(kiln.minimum * per_op),
+        kiln.spread * 100.0,
         PEERS.map(|name| format!("{:>10}", peer(name))).join(" "),
         number(ratio),
         number(by_minimum),
@@ -83,8 +83,8 @@ fn mark(line: &Line, name: &str) -> &'static str {
 fn print_reasons(line: &Line) {
     for arm in &line.arms {
         match &arm.outcome {
-            Outcome::Wrong { reason } => println!("    {} {} {}: wrong: {reason}", arm.name, line.work, line.dtype),
-            Outcome::Failed { reason } => println!("    {} {} {}: failed: {reason}", arm.name, line.work, line.dtype),
+            Outcome::Wrong { reason } => println!("    {} {} {}: wrong: {reason}", arm.name, line.workload, line.dtype),
+            Outcome::Failed { reason } => println!("    {} {} {}: failed: {reason}", arm.name, line.workload, line.dtype),
             Outcome::Timed { .. } | Outcome::Skipped { .. } => {}
         }
     }

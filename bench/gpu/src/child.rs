@@ -3,7 +3,7 @@
 //! microseconds.
 
 use burn::tensor::{Device, DeviceKind};
-use kiln_bench::{Closeness, Fault, Number, Ready, find};
+use kiln_bench::{Closeness, Fault, ElementType, PreparedWorkload, find};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 const DONE: &str = "done";
 const ROUGH: &str = "rough";
 
-/// How long a child may try out kernels before it is ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a child may try out kernels before it is prepared.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A process in which burn is ready to do a work.
+/// A process in which burn is prepared to do a workload.
 pub(crate) struct Burn {
     child: Child,
     to: ChildStdin,
@@ -26,8 +26,8 @@ pub(crate) struct Burn {
 
 impl Burn {
     /// Starts the process, which checks its own output.
-    pub(crate) fn start(work: &str, number: Number) -> Result<Self, Fault> {
-        let mut command = command(work, number)?;
+    pub(crate) fn start(workload: &str, dtype: ElementType) -> Result<Self, Fault> {
+        let mut command = command(workload, dtype)?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let to = child.stdin.take().ok_or("expected a pipe to the child")?;
         let from = BufReader::new(child.stdout.take().ok_or("expected a pipe from the child")?);
@@ -42,7 +42,7 @@ impl Burn {
         self.is_rough
     }
 
-    /// Lets burn do its work once.
+    /// Lets burn do its workload once.
     pub(crate) fn run(&mut self) -> Result<(), Fault> {
         self.set_stopped(false)?;
         self.to.write_all(b"run\n")?;
@@ -62,25 +62,25 @@ impl Burn {
         Ok(())
     }
 
-    /// Waits until the child is ready, and not for longer than [`PATIENCE`]; returns whether its output is rough.
+    /// Waits until the child is prepared, and not for longer than [`TIMEOUT`]; returns whether its output is rough.
     fn first_answer(&mut self) -> Result<bool, Fault> {
         let Self { child, from, .. } = self;
         let answered = std::thread::scope(|scope| {
             let reader = scope.spawn(|| read_answer(from));
             let start = Instant::now();
             while !reader.is_finished() {
-                if start.elapsed() > PATIENCE {
+                if start.elapsed() > TIMEOUT {
                     child.kill()?;
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let timed_out = start.elapsed() > PATIENCE;
+            let timed_out = start.elapsed() > TIMEOUT;
             let answer = reader.join().map_err(|_| "its answer could not be read")??;
             Ok::<_, Fault>((answer, timed_out))
         })?;
         match answered {
-            (None, true) => Err(format!("not ready after {} seconds", PATIENCE.as_secs()).into()),
+            (None, true) => Err(format!("not prepared after {} seconds", TIMEOUT.as_secs()).into()),
             (answer, _) => self.done(answer),
         }
     }
@@ -116,34 +116,34 @@ impl Drop for Burn {
 }
 
 /// How many kernels burn launches for a run, from cubecl's log of them.
-pub(crate) fn launches(work: &str, number: Number) -> Result<usize, Fault> {
+pub(crate) fn launches(workload: &str, dtype: ElementType) -> Result<usize, Fault> {
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("launches.log");
     let settings = format!("[profiling]\nlogger = {{ level = \"minimal\", file = {:?}, append = true }}\n", log);
     std::fs::write(folder.path().join("cubecl.toml"), settings)?;
-    let output = command(work, number)?.arg("--launches").arg(&log).current_dir(folder.path()).output()?;
+    let output = command(workload, dtype)?.arg("--launches").arg(&log).current_dir(folder.path()).output()?;
     let text = String::from_utf8(output.stdout)?;
     text.trim().parse().map_err(|_| format!("expected a number of launches, found {text:?}").into())
 }
 
-fn command(work: &str, number: Number) -> Result<Command, Fault> {
+fn command(workload: &str, dtype: ElementType) -> Result<Command, Fault> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--burn", work, number.name()]);
+    command.args(["--burn", workload, dtype.name()]);
     Ok(command)
 }
 
-/// In the child: makes the work ready, then does it once for each line that comes in.
-pub(crate) fn serve(work: &str, number: &str, log: Option<&Path>) -> Result<(), Fault> {
-    let work = find(work).ok_or_else(|| format!("expected the name of a work, found {work}"))?;
-    let number = Number::ALL.into_iter().find(|known| known.name() == number);
-    let number = number.ok_or("expected the name of a dtype")?;
-    let data = work.op.data(number);
-    let ready = burn_works::prepare(&work.op, number, &data, &Device::wgpu(DeviceKind::DefaultDevice));
+/// In the child: makes the workload prepared, then does it once for each line that comes in.
+pub(crate) fn serve(workload: &str, dtype: &str, log: Option<&Path>) -> Result<(), Fault> {
+    let workload = find(workload).ok_or_else(|| format!("expected the name of a workload, found {workload}"))?;
+    let dtype = ElementType::ALL.into_iter().find(|known| known.name() == dtype);
+    let dtype = dtype.ok_or("expected the name of a dtype")?;
+    let data = workload.op.data(dtype);
+    let prepared = burn_workloads::prepare(&workload.op, dtype, &data, &Device::wgpu(DeviceKind::DefaultDevice));
     if let Some(log) = log {
-        println!("{}", count(&ready, log)?);
+        println!("{}", count(&prepared, log)?);
         return Ok(());
     }
-    match work.op.check_on(number, &data, &ready.output()?) {
+    match workload.op.check_on(dtype, &data, &prepared.output()?) {
         Ok(Closeness::Close) => println!("{DONE}"),
         Ok(Closeness::Rough) => println!("{ROUGH}"),
         Err(wrong) => {
@@ -153,14 +153,14 @@ pub(crate) fn serve(work: &str, number: &str, log: Option<&Path>) -> Result<(), 
     }
     for line in std::io::stdin().lines() {
         line?;
-        ready.run()?;
+        prepared.run()?;
         println!("{DONE}");
     }
     Ok(())
 }
 
 /// The launches of a run that is not among the first, in which kernels are tried out.
-fn count(ready: &Ready, log: &Path) -> Result<usize, Fault> {
+fn count(prepared: &PreparedWorkload, log: &Path) -> Result<usize, Fault> {
     // The log is written by another thread.
     let so_far = || {
         let mut last = None;
@@ -174,9 +174,9 @@ fn count(ready: &Ready, log: &Path) -> Result<usize, Fault> {
         }
     };
     for _ in 0..3 {
-        ready.run()?;
+        prepared.run()?;
     }
     let before = so_far()?;
-    ready.run()?;
+    prepared.run()?;
     Ok(so_far()? - before)
 }

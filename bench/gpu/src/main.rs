@@ -1,6 +1,6 @@
 //! Kiln's GPU device beside burn on wgpu, each on its default adapter.
 //!
-//! `cargo run --release --manifest-path bench/gpu/Cargo.toml` measures the works of `kiln-bench` that suit a GPU. burn runs in a process of
+//! `cargo run --release --manifest-path bench/gpu/Cargo.toml` measures the workloads of `kiln-bench` that suit a GPU. burn runs in a process of
 //! its own, because some of its kernels crash in some drivers; it waits there for its turns. Launches are counted for both: Kiln's by its
 //! device, burn's from the log that cubecl writes of each launch.
 //!
@@ -12,15 +12,15 @@ mod line;
 
 use clap::Parser;
 use kiln::Device;
-use kiln_bench::{Effort, Fault, Number, Work, find};
+use kiln_bench::{SamplingConfig, Fault, ElementType, Workload, find};
 use line::Line;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Kiln's GPU device beside burn on wgpu: the same works on the same numbers, taking turns in random order, every output checked.
+/// Kiln's GPU device beside burn on wgpu: the same workloads on the same numbers, taking turns in random order, every output checked.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Only works whose names begin with one of these
+    /// Only workloads whose names begin with one of these
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Seconds for each line
@@ -29,7 +29,7 @@ struct Options {
     /// Writes all numbers to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// In the child: the work and the dtype
+    /// In the child: the workload and the dtype
     #[arg(long, hide = true, num_args = 2)]
     burn: Vec<String>,
     /// In the child: counts launches instead, from the log in this file
@@ -37,8 +37,8 @@ struct Options {
     launches: Option<PathBuf>,
 }
 
-/// The works of the table that are measured here.
-const WORKS: [&str; 13] = [
+/// The workloads of the table that are measured here.
+const WORKLOADS: [&str; 13] = [
     "add-1m",
     "mul-add-relu-1m",
     "chain8-1m",
@@ -56,18 +56,18 @@ const WORKS: [&str; 13] = [
 
 fn main() -> Result<(), Fault> {
     let options = Options::parse();
-    if let [work, number] = &options.burn[..] {
-        return child::serve(work, number, options.launches.as_deref());
+    if let [workload, dtype] = &options.burn[..] {
+        return child::serve(workload, dtype, options.launches.as_deref());
     }
     let gpu = Device::gpu(0)?;
     let cpu = Device::cpu()?;
-    let effort = Effort { budget: Duration::from_secs_f64(options.seconds), most_samples: 50, ..Effort::new() };
+    let sampling = SamplingConfig { budget: Duration::from_secs_f64(options.seconds), max_samples: 50, ..SamplingConfig::new() };
     println!("{}", gpu.info().name);
     line::print_head();
     let mut lines = Vec::new();
-    for work in WORKS.iter().filter_map(|id| find(id)).filter(|work| is_wanted(&options, work)) {
-        for number in Number::ALL {
-            let line = Line::measure(work, number, &gpu, &cpu, &effort)?;
+    for workload in WORKLOADS.iter().filter_map(|id| find(id)).filter(|workload| is_wanted(&options, workload)) {
+        for dtype in ElementType::ALL {
+            let line = Line::measure(workload, dtype, &gpu, &cpu, &sampling)?;
             line.print();
             lines.push(line);
         }
@@ -78,6 +78,6 @@ fn main() -> Result<(), Fault> {
     Ok(())
 }
 
-fn is_wanted(options: &Options, work: &Work) -> bool {
-    options.only.is_empty() || options.only.iter().any(|only| work.id.starts_with(only.as_str()))
+fn is_wanted(options: &Options, workload: &Workload) -> bool {
+    options.only.is_empty() || options.only.iter().any(|only| workload.id.starts_with(only.as_str()))
 }

@@ -4,5 +4,5 @@ use super::{Prepared, Task};
 use burn::tensor::Device;
 
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {
-    Ok(burn_works::prepare(&task.op, task.number, task.data, &Device::flex()))
+    Ok(burn_workloads::prepare(&task.op, task.number, task.data, &Device::flex()))
 }

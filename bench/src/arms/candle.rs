@@ -1,27 +1,27 @@
 //! candle: eager, rayon, gemm for products.
 
-use super::{NotThere, Prepared, Task};
+use super::{Unavailable, Prepared, Task};
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops;
-use kiln_bench::{Number, Op, Ready};
+use kiln_bench::{ElementType, Op, PreparedWorkload};
 
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {
     let op = task.op;
     if matches!(op, Op::Cumsum { .. } | Op::Topk { .. } | Op::MaxPool { .. }) {
-        return Err(NotThere::Lacks("it has cumsum as a product with a matrix, no topk, and no pool with padding"));
+        return Err(Unavailable::Unsupported("it has cumsum as a product with a matrix, no topk, and no pool with padding"));
     }
     let inputs = inputs(task)?;
     let singles = match op {
         Op::TinyIndependent { count, .. } => (0..count).map(|i| inputs[0].get(i)?.copy()).collect::<Result<_>>()?,
         _ => Vec::new(),
     };
-    Ok(Ready::new(move || Ok(compute(op, &inputs, &singles)?), |result| Ok(read(result)?)))
+    Ok(PreparedWorkload::new(move || Ok(compute(op, &inputs, &singles)?), |result| Ok(read(result)?)))
 }
 
 fn inputs(task: &Task<'_>) -> Result<Vec<Tensor>> {
-    let dtype = match task.number {
-        Number::F32 => DType::F32,
-        Number::F16 => DType::F16,
+    let dtype = match task.dtype {
+        ElementType::F32 => DType::F32,
+        ElementType::F16 => DType::F16,
     };
     let pairs = task.op.inputs().into_iter().zip(task.data);
     let tensor = |(input, data): (kiln_bench::Input, &Vec<f32>)| {

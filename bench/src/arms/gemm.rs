@@ -1,34 +1,34 @@
 //! gemm: products of matrices, into memory that is there already.
 
-use super::{NotThere, Prepared, Task};
+use super::{Unavailable, Prepared, Task};
 use gemm::{Parallelism, f16};
-use kiln_bench::{Number, Op, Ready};
+use kiln_bench::{ElementType, Op, PreparedWorkload};
 use std::cell::RefCell;
 use std::rc::Rc;
 
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {
     let Op::Matmul { m, k, n } = task.op else {
-        return Err(NotThere::Lacks("it has products of matrices only"));
+        return Err(Unavailable::Unsupported("it has products of matrices only"));
     };
     let [a, b] = [0, 1].map(|input| task.data[input].clone());
     let sizes = [m, k, n];
-    Ok(match task.number {
-        Number::F32 => ready(sizes, a, b, [0.0, 1.0], |value| value, task.threads),
-        Number::F16 => {
+    Ok(match task.dtype {
+        ElementType::F32 => prepared(sizes, a, b, [0.0, 1.0], |value| value, task.threads),
+        ElementType::F16 => {
             let [a, b] = [a, b].map(|matrix| matrix.into_iter().map(f16::from_f32).collect());
-            ready(sizes, a, b, [f16::ZERO, f16::ONE], f16::to_f32, task.threads)
+            prepared(sizes, a, b, [f16::ZERO, f16::ONE], f16::to_f32, task.threads)
         }
     })
 }
 
-fn ready<T: Copy + 'static>(
+fn prepared<T: Copy + 'static>(
     [m, k, n]: [usize; 3],
     a: Vec<T>,
     b: Vec<T>,
     [zero, one]: [T; 2],
     widen: fn(T) -> f32,
     threads: usize,
-) -> Ready {
+) -> PreparedWorkload {
     assert!(a.len() == m * k && b.len() == k * n, "expected matrices of {m}x{k} and {k}x{n}");
     let product = Rc::new(RefCell::new(vec![zero; m * n]));
     let (of_row, step) = (n as isize, 1);
@@ -60,5 +60,5 @@ fn ready<T: Copy + 'static>(
         }
         Ok(vec![product.clone()])
     };
-    Ready::new(compute, move |product| Ok(product.borrow().iter().map(|value| widen(*value)).collect()))
+    PreparedWorkload::new(compute, move |product| Ok(product.borrow().iter().map(|value| widen(*value)).collect()))
 }

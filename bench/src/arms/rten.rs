@@ -1,14 +1,14 @@
 //! rten: those of its operators that can be called without a model, with its own thread pool.
 
-use super::{NotThere, Prepared, Task};
-use kiln_bench::{Fault, Number, Op, Ready};
+use super::{Unavailable, Prepared, Task};
+use kiln_bench::{Fault, ElementType, Op, PreparedWorkload};
 use rten::{FloatOperators, Operators};
 use rten_tensor::Tensor;
 use rten_tensor::prelude::*;
 
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {
-    if task.number == Number::F16 {
-        return Err(NotThere::Lacks("it has no f16"));
+    if task.dtype == ElementType::F16 {
+        return Err(Unavailable::Unsupported("it has no f16"));
     }
     let pairs = task.op.inputs().into_iter().zip(task.data);
     let inputs: Vec<Tensor> = pairs.map(|(input, data)| Tensor::from_data(&input.shape[..], data.clone())).collect();
@@ -17,7 +17,7 @@ pub(super) fn prepare(task: &Task<'_>) -> Prepared {
         Op::Sum { .. } => |inputs| Ok(inputs[0].reduce_sum(None, false)?),
         Op::RowSums { .. } => |inputs| Ok(inputs[0].reduce_sum(Some(&[1]), false)?),
         Op::Softmax { .. } => |inputs| Ok(inputs[0].softmax(1)?),
-        _ => return Err(NotThere::Lacks("it has this in models only")),
+        _ => return Err(Unavailable::Unsupported("it has this in models only")),
     };
-    Ok(Ready::new(move || Ok(vec![compute(&inputs)?]), |result| Ok(result.to_vec())))
+    Ok(PreparedWorkload::new(move || Ok(vec![compute(&inputs)?]), |result| Ok(result.to_vec())))
 }

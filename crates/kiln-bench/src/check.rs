@@ -1,7 +1,7 @@
 //! Checks outputs against the reference.
 
 use crate::reference::{self, Expected};
-use crate::{Number, Op};
+use crate::{ElementType, Op};
 use std::error::Error;
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum Closeness {
 
 /// The error for a wrong output.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wrong {
+pub enum OutputError {
     /// The number of elements is wrong.
     Length {
         /// Expected number of elements.
@@ -30,7 +30,7 @@ pub enum Wrong {
     /// An element is out of tolerance.
     Element {
         /// Index of the element.
-        place: usize,
+        index: usize,
         /// Reference value.
         expected: f64,
         /// Absolute tolerance.
@@ -40,41 +40,41 @@ pub enum Wrong {
     },
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for OutputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length { expected, found } => write!(f, "output expected {expected} elements, found {found}"),
-            Self::Element { place, expected, allowed, found } => {
-                write!(f, "output expected {expected:e} within {allowed:.1e} at {place}, found {found:e}")
+            Self::Element { index, expected, allowed, found } => {
+                write!(f, "output expected {expected:e} within {allowed:.1e} at {index}, found {found:e}")
             }
         }
     }
 }
 
-impl Error for Wrong {}
+impl Error for OutputError {}
 
 impl Op {
     /// Compares an output with the reference: all its elements, or a sample of them if that would take long.
     ///
     /// # Errors
     /// Returns the first element that is off by more than rounding explains, even if every partial sum is rounded to the dtype.
-    pub fn check(&self, number: Number, output: &[f32]) -> Result<Closeness, Wrong> {
-        self.check_on(number, &self.data(number), output)
+    pub fn check(&self, dtype: ElementType, output: &[f32]) -> Result<Closeness, OutputError> {
+        self.check_on(dtype, &self.data(dtype), output)
     }
 
     /// Like [`check`](Self::check), but takes the elements of [`data`](Self::data).
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub fn check_on(&self, number: Number, data: &[Vec<f32>], output: &[f32]) -> Result<Closeness, Wrong> {
+    pub fn check_on(&self, dtype: ElementType, data: &[Vec<f32>], output: &[f32]) -> Result<Closeness, OutputError> {
         let (expected, found) = (self.output_elem_count(), output.len());
         if expected != found {
-            return Err(Wrong::Length { expected, found });
+            return Err(OutputError::Length { expected, found });
         }
         let mut closeness = Closeness::Close;
-        for place in places(expected, reference::steps_per_element(self)) {
-            let (wanted, found) = (reference::element(self, data, place), f64::from(output[place]));
-            let (close, rough) = self.allowed(number, wanted);
+        for index in sampled_indices(expected, reference::steps_per_element(self)) {
+            let (wanted, found) = (reference::element(self, data, index), f64::from(output[index]));
+            let (close, rough) = self.allowed(dtype, wanted);
             let off = (found - wanted.value).abs();
             // Both comparisons are false for NaN, which is reported as wrong.
             if off <= close {
@@ -84,26 +84,26 @@ impl Op {
                 closeness = Closeness::Rough;
                 continue;
             }
-            return Err(Wrong::Element { place, expected: wanted.value, allowed: rough, found });
+            return Err(OutputError::Element { index, expected: wanted.value, allowed: rough, found });
         }
         Ok(closeness)
     }
 
     /// Returns the tolerances for `Close` and for `Rough`.
-    fn allowed(&self, number: Number, wanted: Expected) -> (f64, f64) {
-        let rounded = wanted.value.abs().max(reference::rounded_on_the_way(self));
+    fn allowed(&self, dtype: ElementType, wanted: Expected) -> (f64, f64) {
+        let rounded = wanted.value.abs().max(reference::intermediate_magnitude(self));
         // The spacing of f16 subnormals, below which relative error is meaningless.
-        let smallest = if number == Number::F16 { 2f64.powi(-24) } else { 0.0 };
-        let close = 8.0 * number.epsilon() * rounded + 4.0 * Number::F32.epsilon() * wanted.terms + smallest;
+        let smallest = if dtype == ElementType::F16 { 2f64.powi(-24) } else { 0.0 };
+        let close = 8.0 * dtype.epsilon() * rounded + 4.0 * ElementType::F32.epsilon() * wanted.terms + smallest;
         // The error of a sum rounded after each addition, capped below the error that dropping part of the sum would cause.
-        let of_sum = (2.0 * number.epsilon() * wanted.terms).min(0.05 * wanted.terms.sqrt());
+        let of_sum = (2.0 * dtype.epsilon() * wanted.terms).min(0.05 * wanted.terms.sqrt());
         (close, 8.0 * close + of_sum)
     }
 }
 
 /// Returns the indices that a check compares, given the steps per element. They have no common stride, so that a kernel that skips every
 /// n-th block is found.
-pub(crate) fn places(elements: usize, steps_per_element: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn sampled_indices(elements: usize, steps_per_element: usize) -> impl Iterator<Item = usize> {
     let most = (STEPS / steps_per_element.max(1)).clamp(64, 1 << 16);
     let count = elements.min(most);
     let spread = elements as f64 / count as f64;
@@ -116,44 +116,44 @@ pub(crate) fn places(elements: usize, steps_per_element: usize) -> impl Iterator
 mod tests {
     use super::*;
     use crate::op::small_ops;
-    use crate::works;
+    use crate::workloads;
 
-    fn reference_output(op: &Op, number: Number) -> Vec<f32> {
-        let data = op.data(number);
+    fn reference_output(op: &Op, dtype: ElementType) -> Vec<f32> {
+        let data = op.data(dtype);
         (0..op.output_elem_count())
-            .map(|place| number.round(reference::element(op, &data, place).value as f32))
+            .map(|index| dtype.round(reference::element(op, &data, index).value as f32))
             .collect()
     }
 
     #[test]
     fn the_reference_passes_and_each_damage_fails() {
-        for (op, number) in small_ops() {
-            let right = reference_output(&op, number);
-            assert_eq!(op.check(number, &right), Ok(Closeness::Close), "{op:?} {number}");
-            for place in 0..right.len() {
+        for (op, dtype) in small_ops() {
+            let right = reference_output(&op, dtype);
+            assert_eq!(op.check(dtype, &right), Ok(Closeness::Close), "{op:?} {dtype}");
+            for index in 0..right.len() {
                 let with = |value: f32| {
                     let mut output = right.clone();
-                    output[place] = value;
-                    op.check(number, &output)
+                    output[index] = value;
+                    op.check(dtype, &output)
                 };
-                let (value, size) = (right[place], right[place].abs().max(1.0));
-                assert!(with(f32::NAN).is_err(), "{op:?} {number} at {place}");
-                assert!(with(value + 0.6 * size).is_err(), "{op:?} {number} at {place}");
-                assert_ne!(with(value + 0.05 * size), Ok(Closeness::Close), "{op:?} {number} at {place}");
+                let (value, size) = (right[index], right[index].abs().max(1.0));
+                assert!(with(f32::NAN).is_err(), "{op:?} {dtype} at {index}");
+                assert!(with(value + 0.6 * size).is_err(), "{op:?} {dtype} at {index}");
+                assert_ne!(with(value + 0.05 * size), Ok(Closeness::Close), "{op:?} {dtype} at {index}");
             }
-            assert!(op.check(number, &right[1..]).is_err(), "{op:?} {number}");
+            assert!(op.check(dtype, &right[1..]).is_err(), "{op:?} {dtype}");
         }
     }
 
     #[test]
     fn places_of_large_outputs_are_all_over_them() {
-        for work in works() {
-            let elements = work.op.output_elem_count();
-            let places: Vec<usize> = places(elements, reference::steps_per_element(&work.op)).collect();
-            assert!(places.is_sorted() && places.iter().all(|place| *place < elements), "{}", work.id);
-            assert!(places.len() >= elements.min(64), "{}", work.id);
-            let most_apart = places.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-            assert!(most_apart <= 2 * elements.div_ceil(places.len()), "{}: {most_apart}", work.id);
+        for workload in workloads() {
+            let elements = workload.op.output_elem_count();
+            let indices: Vec<usize> = sampled_indices(elements, reference::steps_per_element(&workload.op)).collect();
+            assert!(indices.is_sorted() && indices.iter().all(|index| *index < elements), "{}", workload.id);
+            assert!(indices.len() >= elements.min(64), "{}", workload.id);
+            let most_apart = indices.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+            assert!(most_apart <= 2 * elements.div_ceil(indices.len()), "{}: {most_apart}", workload.id);
         }
     }
 }

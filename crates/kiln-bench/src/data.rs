@@ -10,7 +10,7 @@
 //! x = ((z ^ (z >> np.uint64(31))) >> np.uint64(40)).astype(np.float32) * np.float32(2**-23) - np.float32(1)
 //! ```
 
-use crate::Number;
+use crate::ElementType;
 use serde::Serialize;
 
 /// An input of a workload: its shape and its values.
@@ -33,8 +33,8 @@ impl Input {
     }
 
     /// Returns the elements as `f32`, rounded to the dtype.
-    pub fn elements_of(&self, number: Number) -> Vec<f32> {
-        let element = |unit: f32| number.round(self.scale * if self.is_whole { unit.round_ties_even() } else { unit });
+    pub fn elements_of(&self, dtype: ElementType) -> Vec<f32> {
+        let element = |unit: f32| dtype.round(self.scale * if self.is_whole { unit.round_ties_even() } else { unit });
         uniform(self.seed, self.elem_count()).map(element).collect()
     }
 }
@@ -76,10 +76,10 @@ mod tests {
     #[test]
     fn whole_numbers_are_scaled_and_halves_rounded() {
         let input = |is_whole| Input { shape: vec![1000], seed: 3, scale: 0.25, is_whole };
-        let whole = input(true).elements_of(Number::F32);
+        let whole = input(true).elements_of(ElementType::F32);
         assert!(whole.iter().all(|value| [-0.25, 0.0, 0.25].contains(value)));
         assert!([-0.25, 0.0, 0.25].iter().all(|value| whole.contains(value)));
-        let (exact, half) = (input(false).elements_of(Number::F32), input(false).elements_of(Number::F16));
+        let (exact, half) = (input(false).elements_of(ElementType::F32), input(false).elements_of(ElementType::F16));
         assert_ne!(exact, half);
         assert!(exact.iter().zip(&half).all(|(exact, half)| (exact - half).abs() <= exact.abs() * 2f32.powi(-11)));
     }

@@ -1,7 +1,7 @@
 //! Textbook references for ops that are not elementwise: one output element at a time, in `f64` and plain loops.
 
 use crate::Op;
-use crate::single::{Operand, spread_place};
+use crate::single::{Operand, broadcast_index};
 use kiln::DType;
 use kiln::ir::op::Interval;
 use kiln::ir::op::reference::softmax;
@@ -84,11 +84,11 @@ impl Formula {
     }
 
     /// Computes one output element. The operands must be valid for the op.
-    pub(crate) fn element(self, operands: &[Operand], place: usize) -> f64 {
+    pub(crate) fn element(self, operands: &[Operand], index: usize) -> f64 {
         let x = &operands[0].numbers;
-        let row = |place: usize| {
+        let row = |index: usize| {
             let length = operands[0].shape.last().copied().unwrap_or(1);
-            (&x[place / length * length..][..length], place % length)
+            (&x[index / length * length..][..length], index % length)
         };
         match self {
             Self::Sum => x.iter().sum(),
@@ -98,22 +98,22 @@ impl Formula {
             Self::ArgMax => first(x, |one, other| one > other),
             Self::ArgMin => first(x, |one, other| one < other),
             Self::Softmax | Self::LogSoftmax => {
-                let (row, at) = row(place);
+                let (row, at) = row(index);
                 softmax(row, self == Self::LogSoftmax)[at]
             }
             Self::LayerNorm => {
-                let (row, at) = row(place);
+                let (row, at) = row(index);
                 layer_norm(row, at)
             }
             Self::RmsNorm => {
-                let (row, at) = row(place);
+                let (row, at) = row(index);
                 row[at] / root_mean_square(row.iter().copied())
             }
-            Self::Matmul => matmul(&operands[0], &operands[1], place),
+            Self::Matmul => matmul(&operands[0], &operands[1], index),
             Self::Attention => {
                 let [q, _, v] = operands else { return f64::NAN };
                 let lengths = [q.shape[2], q.shape[3], v.shape[2], v.shape[3]];
-                attention(|operand, index| operands[operand].numbers[index], lengths, place)
+                attention(|operand, index| operands[operand].numbers[index], lengths, index)
             }
         }
     }
@@ -121,7 +121,7 @@ impl Formula {
 
 /// Returns the index of the first element that no other is better than.
 fn first(numbers: &[f64], is_better: fn(f64, f64) -> bool) -> f64 {
-    let better = |best: usize, place: usize| if is_better(numbers[place], numbers[best]) { place } else { best };
+    let better = |best: usize, index: usize| if is_better(numbers[index], numbers[best]) { index } else { best };
     (0..numbers.len()).fold(0, better) as f64
 }
 
@@ -137,27 +137,27 @@ fn root_mean_square(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
 }
 
 /// Computes an element of a product. A vector is a row on the left and a column on the right.
-fn matmul(a: &Operand, b: &Operand, place: usize) -> f64 {
+fn matmul(a: &Operand, b: &Operand, index: usize) -> f64 {
     let k = a.shape.last().copied().unwrap_or(1);
     let (left, m) = a.shape[..a.shape.len() - 1].split_last().map_or((&[][..], 1), |(&m, batches)| (batches, m));
     let (right, n) = match &b.shape[..] {
         [batches @ .., _, n] => (batches, *n),
         _ => (&[][..], 1),
     };
-    let (batch, row, column) = (place / (m * n), place / n % m, place % n);
+    let (batch, row, column) = (index / (m * n), index / n % m, index % n);
     let rank = left.len().max(right.len());
     let length = |batches: &[usize], axis: usize| {
         let own = (batches.len() + axis).checked_sub(rank);
         own.map_or(1, |axis| batches[axis])
     };
     let space: Vec<usize> = (0..rank).map(|axis| length(left, axis).max(length(right, axis))).collect();
-    let (of_a, of_b) = (spread_place(&space, batch, left) * m * k, spread_place(&space, batch, right) * k * n);
+    let (of_a, of_b) = (broadcast_index(&space, batch, left) * m * k, broadcast_index(&space, batch, right) * k * n);
     (0..k).map(|step| a.numbers[of_a + row * k + step] * b.numbers[of_b + step * n + column]).sum()
 }
 
 /// Computes an element of attention: `m` queries of length `d`, `n` keys, values of length `e`. `at` returns an element of an operand.
-pub(crate) fn attention(at: impl Fn(usize, usize) -> f64, [m, d, n, e]: [usize; 4], place: usize) -> f64 {
-    let (query, column) = (place / e, place % e);
+pub(crate) fn attention(at: impl Fn(usize, usize) -> f64, [m, d, n, e]: [usize; 4], index: usize) -> f64 {
+    let (query, column) = (index / e, index % e);
     let head = query / m * n;
     let score = |key: usize| {
         let products = (0..d).map(|step| at(0, query * d + step) * at(1, (head + key) * d + step));

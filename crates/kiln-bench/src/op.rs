@@ -7,14 +7,14 @@ use std::fmt;
 /// Storage type of the elements. Accumulation is in `f32` or better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Number {
+pub enum ElementType {
     /// Four bytes.
     F32,
     /// Two bytes.
     F16,
 }
 
-impl Number {
+impl ElementType {
     /// All types.
     pub const ALL: [Self; 2] = [Self::F32, Self::F16];
 
@@ -51,7 +51,7 @@ impl Number {
     }
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -143,8 +143,8 @@ impl Op {
     }
 
     /// Returns the elements of the inputs, rounded to the dtype.
-    pub fn data(&self, number: Number) -> Vec<Vec<f32>> {
-        self.inputs().iter().map(|input| input.elements_of(number)).collect()
+    pub fn data(&self, dtype: ElementType) -> Vec<Vec<f32>> {
+        self.inputs().iter().map(|input| input.elements_of(dtype)).collect()
     }
 
     /// Returns the output shape; several outputs are stacked along the first axis.
@@ -204,19 +204,19 @@ impl Op {
     }
 
     /// Returns the minimum number of bytes that a run reads.
-    pub fn bytes_read(&self, number: Number) -> f64 {
-        (self.inputs().iter().map(Input::elem_count).sum::<usize>() * number.size_bytes()) as f64
+    pub fn bytes_read(&self, dtype: ElementType) -> f64 {
+        (self.inputs().iter().map(Input::elem_count).sum::<usize>() * dtype.size_bytes()) as f64
     }
 
     /// Returns the minimum number of bytes that a run writes.
-    pub fn bytes_written(&self, number: Number) -> f64 {
-        (self.output_elem_count() * number.size_bytes()) as f64
+    pub fn bytes_written(&self, dtype: ElementType) -> f64 {
+        (self.output_elem_count() * dtype.size_bytes()) as f64
     }
 }
 
 /// Small instances of every op, in both dtypes.
 #[cfg(test)]
-pub(crate) fn small_ops() -> Vec<(Op, Number)> {
+pub(crate) fn small_ops() -> Vec<(Op, ElementType)> {
     let ops = [
         Op::Matmul { m: 3, k: 40, n: 5 },
         Op::LinearGelu { m: 3, k: 40, n: 5 },
@@ -237,5 +237,5 @@ pub(crate) fn small_ops() -> Vec<(Op, Number)> {
         Op::TinyIndependent { count: 300, len: 4 },
         Op::Mlp { batch: 3, width: 8 },
     ];
-    ops.into_iter().flat_map(|op| Number::ALL.map(|number| (op, number))).collect()
+    ops.into_iter().flat_map(|op| ElementType::ALL.map(|dtype| (op, dtype))).collect()
 }

@@ -13,49 +13,49 @@ pub(crate) struct Expected {
 }
 
 /// Computes one output element from these inputs.
-pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
+pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], index: usize) -> Expected {
     let at = |input: usize, index: usize| f64::from(inputs[input][index]);
     let row = |columns: usize| -> Vec<f64> {
-        let start = place / columns * columns;
+        let start = index / columns * columns;
         (start..start + columns).map(|index| at(0, index)).collect()
     };
     match *op {
-        Op::Matmul { k, n, .. } => sum((0..k).map(|l| at(0, place / n * k + l) * at(1, l * n + place % n))),
+        Op::Matmul { k, n, .. } => sum((0..k).map(|l| at(0, index / n * k + l) * at(1, l * n + index % n))),
         Op::LinearGelu { k, n, .. } => {
-            let product = sum((0..k).map(|l| at(0, place / n * k + l) * at(1, l * n + place % n)));
-            Expected { value: gelu(product.value + at(2, place % n)), terms: product.terms }
+            let product = sum((0..k).map(|l| at(0, index / n * k + l) * at(1, l * n + index % n)));
+            Expected { value: gelu(product.value + at(2, index % n)), terms: product.terms }
         }
-        Op::Add { .. } => plain(at(0, place) + at(1, place)),
-        Op::MulAddRelu { .. } => plain((at(0, place) * at(1, place) + at(2, place)).max(0.0)),
+        Op::Add { .. } => plain(at(0, index) + at(1, index)),
+        Op::MulAddRelu { .. } => plain((at(0, index) * at(1, index) + at(2, index)).max(0.0)),
         Op::Chain8 { .. } => {
-            let (a, b) = (at(0, place), at(1, place));
+            let (a, b) = (at(0, index), at(1, index));
             plain(-((a * b + a) * 0.5 - b).abs().max(a).min(0.75))
         }
-        Op::Gelu { .. } => plain(gelu(at(0, place))),
+        Op::Gelu { .. } => plain(gelu(at(0, index))),
         Op::Sum { len } => sum((0..len).map(|i| at(0, i))),
-        Op::RowSums { columns, .. } => sum((0..columns).map(|j| at(0, place * columns + j))),
-        Op::Softmax { columns, .. } => plain(softmax(&row(columns), false)[place % columns]),
+        Op::RowSums { columns, .. } => sum((0..columns).map(|j| at(0, index * columns + j))),
+        Op::Softmax { columns, .. } => plain(softmax(&row(columns), false)[index % columns]),
         Op::LayerNorm { columns, .. } => {
-            plain(layer_norm(&row(columns), place % columns) * at(1, place % columns) + at(2, place % columns))
+            plain(layer_norm(&row(columns), index % columns) * at(1, index % columns) + at(2, index % columns))
         }
-        Op::Attention { len, width, .. } => plain(attention(at, [len, width, len, width], place)),
-        Op::Cumsum { columns, .. } => sum((place / columns * columns..=place).map(|index| at(0, index))),
-        Op::Sort { columns, .. } => plain(in_order(row(columns))[place % columns]),
+        Op::Attention { len, width, .. } => plain(attention(at, [len, width, len, width], index)),
+        Op::Cumsum { columns, .. } => sum((index / columns * columns..=index).map(|index| at(0, index))),
+        Op::Sort { columns, .. } => plain(sorted(row(columns))[index % columns]),
         Op::Topk { columns, k, .. } => {
-            let start = place / k * columns;
-            let row = in_order((start..start + columns).map(|index| at(0, index)).collect());
-            plain(row[columns - 1 - place % k])
+            let start = index / k * columns;
+            let row = sorted((start..start + columns).map(|index| at(0, index)).collect());
+            plain(row[columns - 1 - index % k])
         }
-        Op::MaxPool { size, .. } => plain(max_pool(&at, size, place)),
-        Op::TinyChain { steps, len, .. } => plain(steps as f64 * at(0, place % len)),
-        Op::TinyIndependent { len, .. } => plain(at(0, place) + at(1, place % len)),
-        Op::Mlp { width, .. } => mlp(&at, width, place),
+        Op::MaxPool { size, .. } => plain(max_pool(&at, size, index)),
+        Op::TinyChain { steps, len, .. } => plain(steps as f64 * at(0, index % len)),
+        Op::TinyIndependent { len, .. } => plain(at(0, index) + at(1, index % len)),
+        Op::Mlp { width, .. } => mlp(&at, width, index),
     }
 }
 
 /// Returns the magnitude of intermediate values that a library may round to the dtype. The error is a few times this, times
-/// [`Number::epsilon`](crate::Number::epsilon), even if the element itself is near zero.
-pub(crate) fn rounded_on_the_way(op: &Op) -> f64 {
+/// [`ElementType::epsilon`](crate::ElementType::epsilon), even if the element itself is near zero.
+pub(crate) fn intermediate_magnitude(op: &Op) -> f64 {
     match op {
         Op::Matmul { .. } | Op::Sum { .. } | Op::RowSums { .. } | Op::Softmax { .. } | Op::Cumsum { .. } => 0.0,
         Op::Sort { .. } | Op::Topk { .. } | Op::MaxPool { .. } => 0.0,
@@ -91,15 +91,15 @@ fn sum(terms: impl Iterator<Item = f64>) -> Expected {
     terms.fold(none, |so_far, term| Expected { value: so_far.value + term, terms: so_far.terms + term.abs() })
 }
 
-fn in_order(mut numbers: Vec<f64>) -> Vec<f64> {
+fn sorted(mut numbers: Vec<f64>) -> Vec<f64> {
     numbers.sort_unstable_by(f64::total_cmp);
     numbers
 }
 
-fn max_pool(at: &impl Fn(usize, usize) -> f64, size: usize, place: usize) -> f64 {
+fn max_pool(at: &impl Fn(usize, usize) -> f64, size: usize, index: usize) -> f64 {
     let half = size.div_ceil(2);
-    let (plane, down, across) = (place / (half * half), place / half % half, place % half);
-    let near = |place: usize| (2 * place).saturating_sub(1)..(2 * place + 2).min(size);
+    let (plane, down, across) = (index / (half * half), index / half % half, index % half);
+    let near = |index: usize| (2 * index).saturating_sub(1)..(2 * index + 2).min(size);
     let all = near(down).flat_map(|y| near(across).map(move |x| (plane * size + y) * size + x));
     all.map(|index| at(0, index)).fold(f64::NEG_INFINITY, f64::max)
 }
@@ -108,8 +108,8 @@ fn gelu(x: f64) -> f64 {
     (kiln::ir::op::GELU.reference())(&[x])
 }
 
-fn mlp(at: &impl Fn(usize, usize) -> f64, width: usize, place: usize) -> Expected {
-    let (row, column) = (place / width, place % width);
+fn mlp(at: &impl Fn(usize, usize) -> f64, width: usize, index: usize) -> Expected {
+    let (row, column) = (index / width, index % width);
     let hidden = |j: usize| {
         let product: f64 = (0..width).map(|l| at(0, row * width + l) * at(1, l * width + j)).sum();
         (product + at(2, j)).max(0.0)

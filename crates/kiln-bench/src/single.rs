@@ -1,6 +1,6 @@
 //! One op on caller-chosen shapes: its operands and the check of its output.
 
-use crate::check::{Wrong, places};
+use crate::check::{OutputError, sampled_indices};
 use crate::data::uniform_in;
 use crate::formula::Formula;
 use kiln::ir::op::reference::wrapped;
@@ -11,7 +11,7 @@ use kiln::{DType, Device, Result, Tensor, bf16, f16};
 
 /// An op whose output can be checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Single {
+pub enum SingleOp {
     /// An entry of the op table, which has its own reference and error bound.
     Element(&'static ElementOp),
     /// Any other op. Its kernel states the error bound.
@@ -32,13 +32,13 @@ pub struct Operand {
 /// The extent of a passed check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
-    /// Number of compared elements; all of a small output.
+    /// ElementType of compared elements; all of a small output.
     pub elements: usize,
     /// Tolerance of each element.
     pub allowed: Tolerance,
 }
 
-impl Single {
+impl SingleOp {
     /// Returns the number of operands.
     pub fn operands(self) -> usize {
         match self {
@@ -49,12 +49,12 @@ impl Single {
 
     /// Samples operands of these shapes from the op's intervals. `dtype` applies to operands that accept several dtypes.
     pub fn sample(self, shapes: &[Vec<usize>], dtype: DType) -> Vec<Operand> {
-        let operand = |(place, shape): (usize, &Vec<usize>)| match self {
+        let operand = |(index, shape): (usize, &Vec<usize>)| match self {
             Self::Element(op) => {
-                let is_condition = place == 0 && op.signature == Signature::Select;
-                Operand::new(place, shape, if is_condition { DType::U8 } else { dtype }, op.intervals()[place])
+                let is_condition = index == 0 && op.signature == Signature::Select;
+                Operand::new(index, shape, if is_condition { DType::U8 } else { dtype }, op.intervals()[index])
             }
-            Self::Formula(formula) => Operand::new(place, shape, dtype, formula.interval(dtype)),
+            Self::Formula(formula) => Operand::new(index, shape, dtype, formula.interval(dtype)),
         };
         shapes.iter().enumerate().map(operand).collect()
     }
@@ -69,12 +69,12 @@ impl Single {
         let allowed = self.allowed(operands, dtype, plan);
         let steps = if let Self::Formula(formula) = self { formula.steps(operands) } else { 1 };
         let mut elements = 0;
-        for place in places(found.len(), steps) {
-            let expected = self.element(operands, output.shape(), place);
+        for index in sampled_indices(found.len(), steps) {
+            let expected = self.element(operands, output.shape(), index);
             let expected = if dtype.is_float() { expected } else { wrapped(expected, dtype) };
-            if !allowed.allows(dtype, expected, found[place]) {
+            if !allowed.allows(dtype, expected, found[index]) {
                 let off = allowed.ulps * kiln::ir::op::ulp(dtype, expected) + allowed.absolute;
-                return Err(Wrong::Element { place, expected, allowed: off, found: found[place] }.into());
+                return Err(OutputError::Element { index, expected, allowed: off, found: found[index] }.into());
             }
             elements += 1;
         }
@@ -82,13 +82,13 @@ impl Single {
     }
 
     /// Computes one element of an output of this shape.
-    fn element(self, operands: &[Operand], shape: &[usize], place: usize) -> f64 {
+    fn element(self, operands: &[Operand], shape: &[usize], index: usize) -> f64 {
         match self {
             Self::Element(op) => {
-                let number = |operand: &Operand| operand.numbers[spread_place(shape, place, &operand.shape)];
+                let number = |operand: &Operand| operand.numbers[broadcast_index(shape, index, &operand.shape)];
                 (op.reference())(&operands.iter().map(number).collect::<Vec<_>>())
             }
-            Self::Formula(formula) => formula.element(operands, place),
+            Self::Formula(formula) => formula.element(operands, index),
         }
     }
 
@@ -108,9 +108,9 @@ impl Single {
 }
 
 impl Operand {
-    fn new(place: usize, shape: &[usize], dtype: DType, interval: Interval) -> Self {
+    fn new(index: usize, shape: &[usize], dtype: DType, interval: Interval) -> Self {
         let elements = shape.iter().product();
-        let numbers = uniform_in(place as u64 + 1, elements, interval).map(|number| as_element(number, dtype));
+        let numbers = uniform_in(index as u64 + 1, elements, interval).map(|number| as_element(number, dtype));
         Self { shape: shape.to_vec(), dtype, numbers: numbers.collect() }
     }
 
@@ -159,13 +159,13 @@ fn as_element(number: f64, dtype: DType) -> f64 {
 }
 
 /// Returns the index in a broadcast operand for an index in the broadcast shape.
-pub(crate) fn spread_place(space: &[usize], mut place: usize, shape: &[usize]) -> usize {
+pub(crate) fn broadcast_index(broadcast: &[usize], mut index: usize, shape: &[usize]) -> usize {
     let (mut found, mut stride) = (0, 1);
     let own = shape.iter().rev().map(Some).chain(std::iter::repeat(None));
-    for (&length, own) in space.iter().rev().zip(own) {
-        let (index, own) = (place % length, own.copied().unwrap_or(1));
-        found += if own == 1 { 0 } else { index * stride };
-        (place, stride) = (place / length, stride * own);
+    for (&length, own) in broadcast.iter().rev().zip(own) {
+        let (along_axis, own) = (index % length, own.copied().unwrap_or(1));
+        found += if own == 1 { 0 } else { along_axis * stride };
+        (index, stride) = (index / length, stride * own);
     }
     found
 }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     /// Checks the result of an op, and that the check detects a result with one wrong element.
-    fn check(single: Single, shapes: &[&[usize]], dtype: DType, apply: impl Fn(&[Tensor]) -> Result<Tensor>) {
+    fn check(single: SingleOp, shapes: &[&[usize]], dtype: DType, apply: impl Fn(&[Tensor]) -> Result<Tensor>) {
         let device = Device::cpu().unwrap();
         let operands = single.sample(&shapes.iter().map(|shape| shape.to_vec()).collect::<Vec<_>>(), dtype);
         let tensors: Vec<Tensor> = operands.iter().map(|operand| operand.tensor(&device).unwrap()).collect();
@@ -227,7 +227,7 @@ mod tests {
         for formula in all.into_iter().chain(floats) {
             for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32].into_iter() {
                 if dtype.is_float() || all.contains(&formula) {
-                    check(Single::Formula(formula), &[&[3, 40]], dtype, |x| call(formula, x));
+                    check(SingleOp::Formula(formula), &[&[3, 40]], dtype, |x| call(formula, x));
                 }
             }
         }
@@ -239,19 +239,19 @@ mod tests {
             [&[4, 3, 7], &[7, 5]],
         ];
         for shapes in matmuls {
-            check(Single::Formula(Formula::Matmul), &shapes, DType::F32, |x| call(Formula::Matmul, x));
+            check(SingleOp::Formula(Formula::Matmul), &shapes, DType::F32, |x| call(Formula::Matmul, x));
         }
         let shapes: [&[usize]; 3] = [&[2, 3, 5, 4], &[2, 3, 7, 4], &[2, 3, 7, 6]];
-        check(Single::Formula(Formula::Attention), &shapes, DType::F32, |x| call(Formula::Attention, x));
+        check(SingleOp::Formula(Formula::Attention), &shapes, DType::F32, |x| call(Formula::Attention, x));
     }
 
     #[test]
     fn elementwise_ops_are_checked_with_operands_that_spread() {
-        check(Single::Element(&op::SUB), &[&[3, 1], &[4, 1, 5]], DType::F32, |x| x[0].sub(&x[1]));
-        check(Single::Element(&op::WHERE), &[&[5], &[3, 5], &[]], DType::I32, |x| x[0].where_(&x[1], &x[2]));
+        check(SingleOp::Element(&op::SUB), &[&[3, 1], &[4, 1, 5]], DType::F32, |x| x[0].sub(&x[1]));
+        check(SingleOp::Element(&op::WHERE), &[&[5], &[3, 5], &[]], DType::I32, |x| x[0].where_(&x[1], &x[2]));
         for &op in op::all() {
             let dtype = if op.takes(kiln::ir::Class::Float) { DType::F32 } else { DType::U32 };
-            check(Single::Element(op), &vec![&[7usize, 11][..]; op.arity()], dtype, |x| {
+            check(SingleOp::Element(op), &vec![&[7usize, 11][..]; op.arity()], dtype, |x| {
                 Tensor::apply(op, &x.iter().collect::<Vec<_>>())
             });
         }

@@ -20,33 +20,33 @@ impl<'a> Arm<'a> {
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Effort {
-    /// Time for one comparison, divided equally among its arms. At least [`least_samples`](Self::least_samples) are taken regardless.
+pub struct SamplingConfig {
+    /// Time for one comparison, divided equally among its arms. At least [`min_samples`](Self::min_samples) are taken regardless.
     pub budget: Duration,
     /// Minimum number of samples per arm.
-    pub least_samples: usize,
+    pub min_samples: usize,
     /// Maximum number of samples per arm.
-    pub most_samples: usize,
+    pub max_samples: usize,
     /// Target duration of a sample, which repeats the workload so that the clock resolution does not matter.
     pub sample: Duration,
     /// Seed of the arm order.
     pub seed: u64,
 }
 
-impl Effort {
+impl SamplingConfig {
     /// Creates the default: samples of 200 microseconds for two seconds.
     pub fn new() -> Self {
         let (budget, sample) = (Duration::from_secs(2), Duration::from_micros(200));
-        Self { budget, least_samples: 5, most_samples: 400, sample, seed: 1 }
+        Self { budget, min_samples: 5, max_samples: 400, sample, seed: 1 }
     }
 
     /// Creates a minimal configuration with a few samples, to see that everything works.
     pub fn quick() -> Self {
-        Self { budget: Duration::from_millis(200), least_samples: 3, ..Self::new() }
+        Self { budget: Duration::from_millis(200), min_samples: 3, ..Self::new() }
     }
 }
 
-impl Default for Effort {
+impl Default for SamplingConfig {
     fn default() -> Self {
         Self::new()
     }
@@ -61,9 +61,9 @@ pub struct Timing {
     pub minimum: f64,
     /// Interquartile range, as a fraction of the median.
     pub spread: f64,
-    /// Number of samples.
+    /// ElementType of samples.
     pub samples: usize,
-    /// Number of runs per sample.
+    /// ElementType of runs per sample.
     pub runs_per_sample: usize,
 }
 
@@ -74,21 +74,22 @@ pub type Compared = Result<Timing, Fault>;
 ///
 /// Each arm has the same share of the time. An arm that has used up its share sits out while faster ones continue; an arm that fails is
 /// dropped.
-pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
-    let share = effort.budget / arms.len().max(1) as u32;
-    let mut states: Vec<Result<Samples, Fault>> = arms.iter_mut().map(|arm| Samples::warmed_up(arm, effort)).collect();
-    let mut order = Balanced::new(effort.seed);
-    let mut places: Vec<usize> = (0..arms.len()).collect();
-    for round in 0..effort.most_samples {
-        places.retain(|&place| {
-            let samples = states[place].as_ref();
-            samples.is_ok_and(|samples| round < effort.least_samples || samples.spent < share)
+pub fn compare(arms: &mut [Arm<'_>], sampling: &SamplingConfig) -> Vec<Compared> {
+    let share = sampling.budget / arms.len().max(1) as u32;
+    let mut states: Vec<Result<Samples, Fault>> =
+        arms.iter_mut().map(|arm| Samples::warmed_up(arm, sampling)).collect();
+    let mut order = BalancedOrder::new(sampling.seed);
+    let mut active: Vec<usize> = (0..arms.len()).collect();
+    for round in 0..sampling.max_samples {
+        active.retain(|&arm| {
+            let samples = states[arm].as_ref();
+            samples.is_ok_and(|samples| round < sampling.min_samples || samples.spent < share)
         });
-        for index in order.round(places.len()) {
-            let place = places[index];
-            let Ok(samples) = &mut states[place] else { continue };
-            if let Err(fault) = samples.take(&mut arms[place]) {
-                states[place] = Err(fault);
+        for turn in order.round(active.len()) {
+            let arm = active[turn];
+            let Ok(samples) = &mut states[arm] else { continue };
+            if let Err(fault) = samples.take(&mut arms[arm]) {
+                states[arm] = Err(fault);
             }
         }
     }
@@ -111,9 +112,9 @@ struct Samples {
 
 impl Samples {
     /// Warms up the arm and determines the number of runs per sample.
-    fn warmed_up(arm: &mut Arm<'_>, effort: &Effort) -> Result<Self, Fault> {
+    fn warmed_up(arm: &mut Arm<'_>, sampling: &SamplingConfig) -> Result<Self, Fault> {
         (arm.run)()?;
-        let (runs, took) = runs_per_sample(effort.sample.as_secs_f64(), |runs| timed(arm, runs))?;
+        let (runs, took) = runs_per_sample(sampling.sample.as_secs_f64(), |runs| timed(arm, runs))?;
         Ok(Self { runs, is_rewarmed: took < LONG_RUN_S, seconds: Vec::new(), spent: Duration::ZERO })
     }
 
@@ -159,7 +160,7 @@ pub fn runs_per_sample(
     loop {
         let mut took = sample(runs)?;
         if took >= wanted_s {
-            // Repeated, because a descheduled thread looks like long work.
+            // Repeated, because a descheduled thread looks like long workload.
             took = took.min(sample(runs)?);
         }
         if took >= wanted_s || runs >= MAX_RUNS {
@@ -171,18 +172,18 @@ pub fn runs_per_sample(
 
 /// Returns the quantile `share` of sorted samples; NaN for no samples.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
-    sorted.get(place).copied().unwrap_or(f64::NAN)
+    let rank = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(rank).copied().unwrap_or(f64::NAN)
 }
 
 /// Random, balanced arm orders: every second round reverses the one before it, so no arm runs before another more often than after it.
 #[derive(Clone, Debug)]
-pub struct Balanced {
+pub struct BalancedOrder {
     state: u64,
     last: Option<Vec<usize>>,
 }
 
-impl Balanced {
+impl BalancedOrder {
     /// Creates the orders for a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed, last: None }
@@ -194,12 +195,12 @@ impl Balanced {
             last.reverse();
             return last;
         }
-        let mut places: Vec<usize> = (0..arms).collect();
+        let mut order: Vec<usize> = (0..arms).collect();
         for last in (1..arms).rev() {
-            places.swap(last, self.below(last + 1));
+            order.swap(last, self.below(last + 1));
         }
-        self.last = Some(places.clone());
-        places
+        self.last = Some(order.clone());
+        order
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -213,8 +214,8 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn effort() -> Effort {
-        Effort { least_samples: 20, most_samples: 20, sample: Duration::ZERO, ..Effort::quick() }
+    fn sampling() -> SamplingConfig {
+        SamplingConfig { min_samples: 20, max_samples: 20, sample: Duration::ZERO, ..SamplingConfig::quick() }
     }
 
     #[test]
@@ -227,7 +228,7 @@ mod tests {
                 Ok(())
             })
         };
-        let timings = compare(&mut [arm("a"), arm("b"), arm("c")], &effort());
+        let timings = compare(&mut [arm("a"), arm("b"), arm("c")], &sampling());
         assert!(timings.iter().all(|timing| timing.as_ref().is_ok_and(|timing| timing.samples == 20)));
         let log = log.borrow();
         // Three warm-up runs of each arm, then two runs of each arm per round.
@@ -245,8 +246,9 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             Ok(())
         });
-        let effort = Effort { budget: Duration::from_millis(40), least_samples: 2, most_samples: 500, ..effort() };
-        let timings = compare(&mut [slow, Arm::new("fast", || Ok(()))], &effort);
+        let sampling =
+            SamplingConfig { budget: Duration::from_millis(40), min_samples: 2, max_samples: 500, ..sampling() };
+        let timings = compare(&mut [slow, Arm::new("fast", || Ok(()))], &sampling);
         let samples: Vec<usize> = timings.into_iter().map(|timing| timing.unwrap().samples).collect();
         assert!((2..=4).contains(&samples[0]), "{samples:?}");
         assert!(samples[1] > samples[0], "{samples:?}");
@@ -259,7 +261,7 @@ mod tests {
             left -= 1;
             if left == 0 { Err("broken".into()) } else { Ok(()) }
         });
-        let timings = compare(&mut [fails, Arm::new("works", || Ok(()))], &effort());
+        let timings = compare(&mut [fails, Arm::new("works", || Ok(()))], &sampling());
         assert_eq!(timings[0].as_ref().unwrap_err().to_string(), "broken");
         assert_eq!(timings[1].as_ref().unwrap().samples, 20);
     }

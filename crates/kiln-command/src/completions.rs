@@ -24,7 +24,7 @@ Exit status:
 
 /// Writes a script that makes a shell complete the commands, options and names of `kiln`.
 ///
-/// bash and zsh also complete the names of ops and works, and like fish those of claims, dtypes and devices; files are completed where files
+/// bash and zsh also complete the names of ops and workloads, and like fish those of claims, dtypes and devices; files are completed where files
 /// are meant. With zsh, the folder of the file has to be in `fpath` before `compinit` runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -60,10 +60,10 @@ fn with_names(command: Command) -> Command {
 /// Returns the possible values of an argument; `None` if clap knows them, or they are open-ended.
 fn names(command: &str, argument: &Arg) -> Option<Vec<&'static str>> {
     let ops = || Function::all().map(Function::name);
-    let works = || kiln_bench::works().iter().map(|work| work.id);
+    let workloads = || kiln_bench::workloads().iter().map(|workload| workload.id);
     match (command, argument.get_id().as_str()) {
         ("ops", "names") => Some(ops().collect()),
-        ("bench", "works") => Some(works().chain(ops()).collect()),
+        ("bench", "workloads") => Some(workloads().chain(ops()).collect()),
         ("validate", "only") => Some(kiln_validate::claims().iter().map(|claim| claim.id).collect()),
         ("validate", "device") => Some(vec!["cpu", "gpu", "all"]),
         (_, "device") => Some(vec!["cpu", "gpu"]),
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn names_that_are_completed_are_arguments_that_exist() {
         let command = Cli::command();
-        for (name, id) in [("ops", "names"), ("bench", "works"), ("validate", "only"), ("validate", "device")] {
+        for (name, id) in [("ops", "names"), ("bench", "workloads"), ("validate", "only"), ("validate", "device")] {
             let sub = command.find_subcommand(name).unwrap();
             let argument = sub.get_arguments().find(|argument| argument.get_id() == id);
             assert!(argument.is_some_and(|argument| argument.get_possible_values().is_empty()), "{name} {id}");

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     };
     metrics::finish();
     outcome.unwrap_or_else(|error| {
-        terminal::tell("error", &error.to_string());
+        terminal::print_message("error", &error.to_string());
         ExitCode::FAILURE
     })
 }

@@ -63,19 +63,19 @@ pub(crate) fn write_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Writes a line to standard error: `error`, `warning` or `note`, and the message.
-pub(crate) fn tell(kind: &str, message: &str) {
+pub(crate) fn print_message(kind: &str, message: &str) {
     // If standard error is closed, the exit status still signals an error.
     let _ = writeln!(io::stderr(), "{kind}: {message}");
 }
 
 /// Prints a warning to standard error, separate from the report.
 pub(crate) fn warn(message: &str) {
-    tell("warning", message);
+    print_message("warning", message);
 }
 
 /// Returns the exit status of a command that could not run and that reserves 1 for its findings.
 pub(crate) fn could_not_run(error: &str) -> ExitCode {
-    tell("error", error);
+    print_message("error", error);
     ExitCode::from(2)
 }
 

@@ -11,9 +11,9 @@ pub(crate) struct TimedStream {
 }
 
 impl TimedStream {
-    /// Reads from `stream` for at most `patience` from now on.
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, deadline: Instant::now() + patience }
+    /// Reads from `stream` for at most `timeout` from now on.
+    pub(crate) fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self { stream, deadline: Instant::now() + timeout }
     }
 }
 

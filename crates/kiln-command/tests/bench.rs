@@ -1,4 +1,4 @@
-//! Runs the real program on works: `kiln bench`, what it writes, and how it exits.
+//! Runs the real program on workloads: `kiln bench`, what it writes, and how it exits.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
@@ -24,8 +24,8 @@ fn lines(output: &Output) -> Vec<Value> {
 #[test]
 fn works_are_listed_with_what_another_program_needs_to_repeat_them() {
     let listed = lines(&bench(&["--list", "--json"]).output().unwrap());
-    assert_eq!(listed.len(), kiln_bench::works().len());
-    let matmul = listed.iter().find(|line| line["work"] == "matmul-128").unwrap();
+    assert_eq!(listed.len(), kiln_bench::workloads().len());
+    let matmul = listed.iter().find(|line| line["workload"] == "matmul-128").unwrap();
     assert_eq!(matmul["op"], serde_json::json!({"op": "matmul", "m": 128, "k": 128, "n": 128}));
     assert_eq!(matmul["inputs"][1]["shape"], serde_json::json!([128, 128]));
     assert_eq!((&matmul["inputs"][1]["seed"], &matmul["output_shape"][0]), (&2.into(), &128.into()));
@@ -40,7 +40,7 @@ fn a_work_is_timed_and_checked() {
         let output = bench(&[&args[..], &["--json"]].concat()).output().unwrap();
         let [report] = &lines(&output)[..] else { panic!("{}", text(&output.stdout)) };
         assert_eq!(
-            (&report["work"], &report["dtype"], &report["threads"]),
+            (&report["workload"], &report["dtype"], &report["threads"]),
             (&args[0].into(), &dtype.into(), &2.into())
         );
         assert!(report["timing"]["median"].as_f64().unwrap() > 0.0 && report["fault"].is_null(), "{report}");
@@ -66,7 +66,7 @@ fn requests_are_answered_one_by_one() {
     let started = serde_json::json!({"version": version, "device": "cpu", "threads": 1});
     assert_eq!(ask(r#"{"do":"start"}"#), started);
     assert!(ask(r#"{"do":"sample","runs":1}"#)["error"].is_string());
-    assert_eq!(ask(r#"{"do":"prepare","work":"mlp-1x64x64","dtype":"f32"}"#)["work"], "mlp-1x64x64");
+    assert_eq!(ask(r#"{"do":"prepare","workload":"mlp-1x64x64","dtype":"f32"}"#)["workload"], "mlp-1x64x64");
     assert!(ask(r#"{"do":"sample","runs":2}"#)["ns"].as_u64().unwrap() > 0);
     drop(requests);
     assert_eq!(child.wait().unwrap().code(), Some(0), "it ends with its input");
@@ -75,10 +75,10 @@ fn requests_are_answered_one_by_one() {
 #[test]
 fn what_cannot_be_done_is_said() {
     let table: [(&[&str], i32, &str); 6] = [
-        (&["matmul-1023"], 1, "error: expected the name of a work, found `matmul-1023`; similar: matmul-1024"),
+        (&["matmul-1023"], 1, "error: expected the name of a workload, found `matmul-1023`; similar: matmul-1024"),
         (&["add-1m", "--threads", "0"], 1, "expected at least one thread, found 0"),
         (&["add-1m", "--threads", "2", "--device", "gpu"], 1, "error: `--threads` expected the device `cpu`"),
-        (&["add-1m", "--dtype", "f64"], 1, "works expected `f32` or `f16`, found `f64`"),
+        (&["add-1m", "--dtype", "f64"], 1, "workloads expected `f32` or `f16`, found `f64`"),
         (&["add-1m", "--dtype", "f128"], 2, "expected `f32` or `f16`, found `f128`"),
         (&["add-1m", "--serve"], 2, "cannot be used with"),
     ];

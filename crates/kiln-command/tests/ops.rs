@@ -71,13 +71,13 @@ fn elementwise_ops_of_every_signature_are_measured() {
     }
 }
 
-/// A name that is both works and an op says what it is taken as.
+/// A name that is both workloads and an op says what it is taken as.
 #[test]
 fn a_name_that_is_both_says_which_it_is() {
     let output = kiln(&["bench", "softmax", "--list"]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
     let output = kiln(&["bench", "sum", "--quick", "--threads", "1"]);
-    assert_eq!(text(&output.stderr), "note: `sum` is taken as works; with `--shape` it is the op\n");
+    assert_eq!(text(&output.stderr), "note: `sum` is taken as workloads; with `--shape` it is the op\n");
     assert!(text(&output.stdout).starts_with("sum-1m"), "{}", text(&output.stdout));
 }
 
@@ -100,7 +100,7 @@ fn what_cannot_be_done_is_said() {
         (&["bench", "exp", "--shape", "4", "--dtype", "i32"], 1, "exp expected a dtype of f16, bf16, f32"),
         (&["bench", "exp", "--shape", "0x4"], 1, "`--shape` expected at least one element"),
         (&["bench", "exp", "--shape", "4y4"], 2, "expected lengths as in `1000` or `64x32`, found `4y4`"),
-        (&["bench", "add-1m", "--dtype", "i32"], 1, "works expected `f32` or `f16`, found `i32`"),
+        (&["bench", "add-1m", "--dtype", "i32"], 1, "workloads expected `f32` or `f16`, found `i32`"),
     ];
     for (args, code, message) in table {
         let output = kiln(args);

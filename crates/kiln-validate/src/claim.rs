@@ -1,13 +1,13 @@
 //! Claims, their evidence and how they are judged.
 
-use crate::clock::{Balanced, Clock};
+use crate::clock::{BalancedOrder, Clock};
 use crate::limits::DeviceLimits;
 use crate::report::{Check, Outcome, Plots, Status};
-use crate::subject::{Referee, WorkReferee};
+use crate::subject::{Referee, WorkloadReferee};
 use crate::times::Ratio;
 use crate::trial::{Arm, Measured, Trial, check};
 use kiln::Device;
-use kiln_bench::{Effort, Fault};
+use kiln_bench::{Fault, SamplingConfig};
 use serde::Serialize;
 use std::path::Path;
 
@@ -67,7 +67,7 @@ pub struct Context<'a> {
     /// Measured limits of the device.
     pub limits: &'a mut DeviceLimits,
     /// How long to measure.
-    pub effort: Effort,
+    pub sampling: SamplingConfig,
     /// Whether this is a quick run: fewer samples, smaller workloads.
     pub quick: bool,
     /// Clock of the measurements.
@@ -103,9 +103,9 @@ impl Context<'_> {
     /// # Errors
     /// Returns the error of an arm that cannot run.
     pub fn measure(&mut self, arms: &mut [Arm<'_>], referee: &dyn Referee) -> Result<Measured, Fault> {
-        let mut order = Balanced::new(self.effort.seed);
+        let mut order = BalancedOrder::new(self.sampling.seed);
         let memory_bytes_per_s = self.limits.copy_bytes_per_s();
-        let mut trial = Trial { clock: self.clock, order: &mut order, effort: self.effort, memory_bytes_per_s };
+        let mut trial = Trial { clock: self.clock, order: &mut order, sampling: self.sampling, memory_bytes_per_s };
         trial.measure(arms, referee)
     }
 
@@ -115,12 +115,19 @@ impl Context<'_> {
     ///
     /// # Errors
     /// Returns the error of an arm that cannot run, or an error if the workload has no limit.
-    pub fn measure_bounded(&mut self, arms: &mut [Arm<'_>], work: &WorkReferee) -> Result<(Measured, f64), Fault> {
-        self.limits.improve(self.device, &work.op, work.number)?;
-        let measured = self.measure(arms, work)?;
-        self.limits.improve(self.device, &work.op, work.number)?;
-        let least_s = self.limits.least_s(&work.op, work.number).ok_or("expected a work with a limit, found none")?;
-        Ok((measured.bounded(least_s), least_s))
+    pub fn measure_bounded(
+        &mut self,
+        arms: &mut [Arm<'_>],
+        workload: &WorkloadReferee,
+    ) -> Result<(Measured, f64), Fault> {
+        self.limits.improve(self.device, &workload.op, workload.dtype)?;
+        let measured = self.measure(arms, workload)?;
+        self.limits.improve(self.device, &workload.op, workload.dtype)?;
+        let roofline_s = self
+            .limits
+            .roofline_s(&workload.op, workload.dtype)
+            .ok_or("expected a workload with a limit, found none")?;
+        Ok((measured.bounded(roofline_s), roofline_s))
     }
 }
 
@@ -238,7 +245,7 @@ mod tests {
             (ratio(0.9, 1.2, 1.3), fine(), Status::NotShown, "within the noise"),
             (Ratio { best: 1.1, ..ratio(0.7, 0.8, 0.9) }, fine(), Status::NotShown, "0.900, 1.100 at best"),
             (ratio(0.7, 0.8, 0.9), fine(), Status::Failed, "expected at least 1, found 0.800"),
-            (ratio(1.1, 1.2, 1.3), vec![found(check::WORK, false)], Status::NotShown, "work detail"),
+            (ratio(1.1, 1.2, 1.3), vec![found(check::WORK, false)], Status::NotShown, "workload detail"),
             (
                 ratio(1.1, 1.2, 1.3),
                 vec![found(check::WORK, false), found(check::OUTPUT, false)],

@@ -1,6 +1,6 @@
 //! The clock and the arm order. Both are injected into a trial, so that tests can pass faulty ones.
 
-pub use kiln_bench::Balanced;
+pub use kiln_bench::BalancedOrder;
 use std::time::Instant;
 
 /// A source of time.
@@ -41,7 +41,7 @@ pub trait Order {
     fn round(&mut self, arms: usize) -> Vec<usize>;
 }
 
-impl Order for Balanced {
+impl Order for BalancedOrder {
     fn round(&mut self, arms: usize) -> Vec<usize> {
         Self::round(self, arms)
     }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn each_arm_is_first_as_often_as_any_other() {
-        let mut order = Balanced::new(7);
+        let mut order = BalancedOrder::new(7);
         let rounds: Vec<Vec<usize>> = (0..200).map(|_| order.round(2)).collect();
         assert_eq!(rounds.iter().filter(|round| round[0] == 0).count(), 100);
         let changes = rounds.windows(2).filter(|pair| pair[0] != pair[1]).count();

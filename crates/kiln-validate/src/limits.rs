@@ -3,8 +3,8 @@
 use kiln::buffer::Buffer;
 use kiln::kernel::{Grid, KernelSource};
 use kiln::{Device, DeviceKind};
-use kiln_bench::limits::{Least, Pattern};
-use kiln_bench::{Fault, Limits, Number, Op};
+use kiln_bench::limits::{Pattern, Roofline};
+use kiln_bench::{ElementType, Fault, Limits, Op};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ pub enum DeviceLimits {
     },
 }
 
-/// Number of tries, of which the best counts.
+/// ElementType of tries, of which the best counts.
 const TRIES: usize = 5;
 /// Bytes of the largest copy on a GPU.
 const MAX_GPU_COPY: u64 = 128 << 20;
@@ -61,23 +61,23 @@ impl DeviceLimits {
     }
 
     /// Returns the roofline time for this number of FLOPs and of bytes read and written.
-    pub fn least_of(&mut self, flops: f64, read: f64, written: f64) -> Least {
+    pub fn roofline_of(&mut self, flops: f64, read: f64, written: f64) -> Roofline {
         match self {
-            Self::Processor(limits) => limits.least_of(flops, read, written),
+            Self::Processor(limits) => limits.roofline_of(flops, read, written),
             Self::Gpu { .. } => {
-                Least { compute: flops / self.peak_flops(), memory: (read + written) / self.copy_bytes_per_s() }
+                Roofline { compute: flops / self.peak_flops(), memory: (read + written) / self.copy_bytes_per_s() }
             }
         }
     }
 
     /// Returns the roofline time of one run of an op, or `None` for small adds, which are bound by call overhead.
-    pub fn least_s(&mut self, op: &Op, number: Number) -> Option<f64> {
+    pub fn roofline_s(&mut self, op: &Op, dtype: ElementType) -> Option<f64> {
         match self {
-            Self::Processor(limits) => Some(limits.least(op, number)?.seconds()),
+            Self::Processor(limits) => Some(limits.roofline(op, dtype)?.seconds()),
             Self::Gpu { peak_flops, copies } => {
-                let rate = copies.get(&footprint(op, number))?;
-                let least = (op.flops() / *peak_flops).max(bytes(op, number) / rate);
-                (op.ops_per_run() == 1).then_some(least)
+                let rate = copies.get(&footprint(op, dtype))?;
+                let roofline = (op.flops() / *peak_flops).max(bytes(op, dtype) / rate);
+                (op.ops_per_run() == 1).then_some(roofline)
             }
         }
     }
@@ -86,11 +86,11 @@ impl DeviceLimits {
     ///
     /// # Errors
     /// Returns the error of the device.
-    pub fn improve(&mut self, device: &Device, op: &Op, number: Number) -> Result<(), Fault> {
+    pub fn improve(&mut self, device: &Device, op: &Op, dtype: ElementType) -> Result<(), Fault> {
         match self {
-            Self::Processor(limits) => limits.improve(op, number),
+            Self::Processor(limits) => limits.improve(op, dtype),
             Self::Gpu { peak_flops, copies } => {
-                let (key, peak) = (footprint(op, number), gpu_peak(device)?);
+                let (key, peak) = (footprint(op, dtype), gpu_peak(device)?);
                 let rate = gpu_copy(device, key)?;
                 *peak_flops = peak_flops.max(peak);
                 copies.entry(key).and_modify(|known| *known = known.max(rate)).or_insert(rate);
@@ -100,13 +100,13 @@ impl DeviceLimits {
     }
 }
 
-fn bytes(op: &Op, number: Number) -> f64 {
-    op.bytes_read(number) + op.bytes_written(number)
+fn bytes(op: &Op, dtype: ElementType) -> f64 {
+    op.bytes_read(dtype) + op.bytes_written(dtype)
 }
 
 /// Returns the size of the copy that an op is compared with.
-fn footprint(op: &Op, number: Number) -> u64 {
-    (bytes(op, number) as u64).next_power_of_two().clamp(1 << 16, MAX_GPU_COPY)
+fn footprint(op: &Op, dtype: ElementType) -> u64 {
+    (bytes(op, dtype) as u64).next_power_of_two().clamp(1 << 16, MAX_GPU_COPY)
 }
 
 const WORKGROUP: u32 = 64;
@@ -166,15 +166,16 @@ fn gpu_copy(device: &Device, footprint: u64) -> Result<f64, Fault> {
     let bytes = (footprint / 2).min(device.info().limits.max_binding_bytes);
     let (from, mut to): (Buffer, Buffer) = (device.buffer(bytes)?, device.buffer(bytes)?);
     from.zero()?;
-    let mut least = f64::INFINITY;
+    let mut fastest_s = f64::INFINITY;
     for each in [1u32, 8] {
         let kernel = device.kernel(KernelSource::wgsl(COPY).named("limit_copy").constant("EACH", f64::from(each)))?;
         let workgroups = (bytes / 16).div_ceil(u64::from(WORKGROUP * each)) as u32;
         // Two axes, because the number of workgroups per axis is limited.
         let grid = Grid::workgroups([workgroups.min(32768), workgroups.div_ceil(32768), 1]);
-        least = least.min(best(device, || kernel.launch().bind("x", &from).bind("out", &mut to).grid(grid).submit())?);
+        fastest_s =
+            fastest_s.min(best(device, || kernel.launch().bind("x", &from).bind("out", &mut to).grid(grid).submit())?);
     }
-    Ok(2.0 * bytes as f64 / least)
+    Ok(2.0 * bytes as f64 / fastest_s)
 }
 
 /// Minimum duration of a try: several launches are submitted before one wait, as the arms of a trial do.
@@ -193,5 +194,5 @@ fn best(device: &Device, mut submit: impl FnMut() -> kiln::Result<u64>) -> Resul
     };
     timed(1)?;
     let launches = (TRY_S / timed(1)?).clamp(1.0, MAX_LAUNCHES) as u32;
-    (0..TRIES).try_fold(f64::INFINITY, |least, _| Ok(least.min(timed(launches)?)))
+    (0..TRIES).try_fold(f64::INFINITY, |fastest_s, _| Ok(fastest_s.min(timed(launches)?)))
 }

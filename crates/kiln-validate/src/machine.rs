@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::limits::{DeviceLimits, LARGE_BYTES};
-use crate::report::{Bandwidth, Machine, MachineLimits, Noise, Roof, ValidatedDevice};
+use crate::report::{Bandwidth, DeviceRoofline, Machine, MachineLimits, Noise, ValidatedDevice};
 use crate::times::{median, sorted};
 use kiln::device::{CpuOptions, SimdLevel};
 use kiln::{Device, DeviceKind};
@@ -59,8 +59,8 @@ fn noise(clock: &dyn Clock) -> Noise {
         seconds.push(clock.now() - start);
     }
     let sorted = sorted(seconds.iter().copied());
-    let [least, median, most, worst] = [0.25, 0.5, 0.75, 1.0].map(|share| quantile(&sorted, share));
-    let (spread, worst) = ((most - least) / median, worst / median);
+    let [lower, median, upper, worst] = [0.25, 0.5, 0.75, 1.0].map(|share| quantile(&sorted, share));
+    let (spread, worst) = ((upper - lower) / median, worst / median);
     let verdict = match spread {
         spread if spread < 0.03 && worst < 1.5 => "quiet",
         spread if spread < 0.15 => "noisy",
@@ -83,9 +83,9 @@ pub(crate) fn limits(clock: &dyn Clock) -> MachineLimits {
     }
 }
 
-pub(crate) fn roof(device: &str, limits: &mut DeviceLimits) -> Roof {
+pub(crate) fn device_roofline(device: &str, limits: &mut DeviceLimits) -> DeviceRoofline {
     let (peak_flops_per_s, copy_bytes_per_s) = (limits.peak_flops(), limits.copy_bytes_per_s());
-    Roof { device: device.to_string(), peak_flops_per_s, copy_bytes_per_s }
+    DeviceRoofline { device: device.to_string(), peak_flops_per_s, copy_bytes_per_s }
 }
 
 /// Returns the bandwidths that were measured for the claims.

@@ -7,7 +7,7 @@ use crate::limits::DeviceLimits;
 use crate::machine;
 use crate::report::{FORMAT, MachineLimits, Plots, Report, Summary};
 use kiln::{Device, DeviceKind};
-use kiln_bench::{Effort, Fault};
+use kiln_bench::{Fault, SamplingConfig};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +38,7 @@ impl Options {
     /// Returns the first name that matches no claim.
     pub fn only(mut self, names: &[impl AsRef<str>]) -> Result<Self, UnknownClaim> {
         let names: Vec<String> = names.iter().map(|name| name.as_ref().to_string()).collect();
-        if let Some(name) = names.iter().find(|name| !claims().iter().any(|claim| is_meant(name, claim))) {
+        if let Some(name) = names.iter().find(|name| !claims().iter().any(|claim| selects(name, claim))) {
             return Err(UnknownClaim(name.clone()));
         }
         self.only = Some(names);
@@ -60,15 +60,15 @@ impl Options {
     /// Returns the selected claims.
     pub fn claims(&self) -> impl Iterator<Item = &'static Claim> + '_ {
         claims().iter().filter(|claim| match &self.only {
-            Some(names) => names.iter().any(|name| is_meant(name, claim)),
+            Some(names) => names.iter().any(|name| selects(name, claim)),
             None => claim.in_quick || !self.quick,
         })
     }
 
-    fn effort(&self) -> Effort {
-        let (budget, least_samples) =
+    fn sampling(&self) -> SamplingConfig {
+        let (budget, min_samples) =
             if self.quick { (Duration::from_millis(300), 9) } else { (Duration::from_secs(2), 21) };
-        Effort { budget, least_samples, most_samples: 200, seed: self.seed, ..Effort::new() }
+        SamplingConfig { budget, min_samples, max_samples: 200, seed: self.seed, ..SamplingConfig::new() }
     }
 }
 
@@ -78,7 +78,7 @@ impl Default for Options {
     }
 }
 
-fn is_meant(name: &str, claim: &Claim) -> bool {
+fn selects(name: &str, claim: &Claim) -> bool {
     claim.id == name || claim.id.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
 }
 
@@ -111,14 +111,19 @@ pub struct Progress<'a> {
 ///
 /// # Errors
 /// Returns an error if there is nothing to validate. A claim that cannot run, or whose device has no measurable limits, ends as not shown.
-pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Report, Fault> {
-    let steps: Vec<(&Device, &Claim, f64)> = devices.iter().flat_map(|device| meant(device, options)).collect();
+pub fn validate(
+    devices: &[Device],
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Report, Fault> {
+    let steps: Vec<(&Device, &Claim, f64)> =
+        devices.iter().flat_map(|device| applicable_claims(device, options)).collect();
     if steps.is_empty() {
         return Err("expected claims about these devices, found none".into());
     }
     let clock = SystemClock::default();
     let count = 1 + devices.len() + steps.len();
-    tell(Progress { done: 0, steps: count, next: "the machine", device: "" });
+    on_progress(Progress { done: 0, steps: count, next: "the machine", device: "" });
     let began_unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut report = Report {
         format: FORMAT,
@@ -136,17 +141,17 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
     let mut done = 1;
     for device in devices {
         let id = device.info().id.as_str();
-        tell(Progress { done, steps: count, next: "the device", device: id });
+        on_progress(Progress { done, steps: count, next: "the device", device: id });
         let mut limits = DeviceLimits::measure(device)
             .map_err(|fault| format!("the limits of the device cannot be measured: {fault}"));
         done += 1;
         for (_, claim, target) in steps.iter().filter(|(of, ..)| of.is_same(device)) {
-            tell(Progress { done, steps: count, next: claim.id, device: id });
+            on_progress(Progress { done, steps: count, next: claim.id, device: id });
             let evidence = match &mut limits {
                 Ok(limits) => (claim.run)(&mut Context {
                     device,
                     limits,
-                    effort: options.effort(),
+                    sampling: options.sampling(),
                     quick: options.quick,
                     clock: &clock,
                     program: options.program.as_deref(),
@@ -159,18 +164,21 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
             done += 1;
         }
         if let Ok(limits) = &mut limits {
-            report.limits.devices.push(machine::roof(id, limits));
+            report.limits.devices.push(machine::device_roofline(id, limits));
             report.limits.bandwidths.extend(machine::bandwidths(limits));
         }
     }
     report.summary = Summary::of(&report.claims);
     report.took_s = clock.now();
-    tell(Progress { done, steps: count, next: "", device: "" });
+    on_progress(Progress { done, steps: count, next: "", device: "" });
     Ok(report)
 }
 
 /// Returns the claims that apply to a device, with their targets.
-fn meant<'a>(device: &'a Device, options: &'a Options) -> impl Iterator<Item = (&'a Device, &'static Claim, f64)> {
+fn applicable_claims<'a>(
+    device: &'a Device,
+    options: &'a Options,
+) -> impl Iterator<Item = (&'a Device, &'static Claim, f64)> {
     let is_cpu = device.info().kind == DeviceKind::Cpu;
     options.claims().filter_map(move |claim| {
         let target = if is_cpu { claim.target.cpu } else { claim.target.gpu };

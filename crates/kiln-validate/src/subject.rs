@@ -1,7 +1,7 @@
 //! The measured code, and the referee that checks its output.
 
 use kiln::{Device, Tensor};
-use kiln_bench::{Fault, Number, Op, Ours};
+use kiln_bench::{ElementType, Fault, KilnWorkload, Op};
 
 /// The inputs of a workload, one list of elements for each.
 pub type Inputs = Vec<Vec<f32>>;
@@ -20,10 +20,10 @@ pub trait Subject {
     /// Returns an error if the run fails or cannot be started.
     fn run(&mut self, set: usize) -> Result<(), Fault>;
 
-    /// Waits until all started work is done.
+    /// Waits until all started workload is done.
     ///
     /// # Errors
-    /// Returns an error if started work failed.
+    /// Returns an error if started workload failed.
     fn wait(&mut self) -> Result<(), Fault>;
 
     /// Returns the output of the last run.
@@ -47,22 +47,22 @@ pub trait Referee {
 
 /// A workload of `kiln-bench`, with its `f64` reference.
 #[derive(Clone, Copy, Debug)]
-pub struct WorkReferee {
+pub struct WorkloadReferee {
     /// The computed op.
     pub op: Op,
     /// Storage type of the elements.
-    pub number: Number,
+    pub dtype: ElementType,
 }
 
-impl Referee for WorkReferee {
+impl Referee for WorkloadReferee {
     fn inputs(&self, seed: u64) -> Inputs {
         let inputs = self.op.inputs().into_iter();
         let own = inputs.map(|input| kiln_bench::Input { seed: input.seed + 16 * seed, ..input });
-        own.map(|input| input.elements_of(self.number)).collect()
+        own.map(|input| input.elements_of(self.dtype)).collect()
     }
 
     fn judge(&self, inputs: &Inputs, output: &[f32]) -> Result<(), String> {
-        self.op.check_on(self.number, inputs, output).map(drop).map_err(|wrong| wrong.to_string())
+        self.op.check_on(self.dtype, inputs, output).map(drop).map_err(|wrong| wrong.to_string())
     }
 }
 
@@ -107,15 +107,16 @@ impl<S> Computation<S, Vec<Tensor>> {
             Ok(compute(set)?)
         };
         let prepare = move |set: &Inputs, device: &Device| Ok(prepare(set, device)?);
-        Self::new(device, prepare, compute, |_, results, _| Ok(Ours::read(results)?))
+        Self::new(device, prepare, compute, |_, results, _| Ok(KilnWorkload::read(results)?))
     }
 }
 
-impl Computation<Ours, Vec<Tensor>> {
+impl Computation<KilnWorkload, Vec<Tensor>> {
     /// Creates a computation from a `kiln-bench` workload.
-    pub fn of_work(work: WorkReferee, device: &Device) -> Self {
-        let prepare = move |set: &Inputs, device: &Device| Ours::with_data(&work.op, work.number, set, device);
-        Self::of_tensors(device, prepare, Ours::compute)
+    pub fn of_workload(workload: WorkloadReferee, device: &Device) -> Self {
+        let prepare =
+            move |set: &Inputs, device: &Device| KilnWorkload::with_data(&workload.op, workload.dtype, set, device);
+        Self::of_tensors(device, prepare, KilnWorkload::compute)
     }
 }
 

@@ -35,8 +35,8 @@ impl Times {
 
     /// Returns the achieved fraction of a limit. The limit is the best of several tries and other load may have started since, so only the best
     /// sample can show that a target is missed.
-    pub fn share_of(&self, least_s: f64) -> Ratio {
-        let shares = || self.by_round.iter().flatten().map(|own| least_s / own);
+    pub fn share_of(&self, roofline_s: f64) -> Ratio {
+        let shares = || self.by_round.iter().flatten().map(|own| roofline_s / own);
         let ratio = Ratio::of(shares());
         Ratio { best: shares().fold(ratio.best, f64::max), ..ratio }
     }

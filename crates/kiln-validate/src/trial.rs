@@ -4,7 +4,7 @@ use crate::clock::{Clock, Order};
 use crate::report::Check;
 use crate::subject::{Inputs, Referee, Subject};
 use crate::times::Times;
-use kiln_bench::{Effort, Fault};
+use kiln_bench::{Fault, SamplingConfig};
 
 /// Names of the checks.
 pub mod check {
@@ -60,7 +60,7 @@ pub struct Trial<'a> {
     /// Chooses the order of the arms.
     pub order: &'a mut dyn Order,
     /// How long to measure.
-    pub effort: Effort,
+    pub sampling: SamplingConfig,
     /// Memory bandwidth beyond the caches, because unseen inputs are not cached.
     pub memory_bytes_per_s: f64,
 }
@@ -76,10 +76,10 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Checks that no arm is below the roofline time of `least_s` seconds per run.
-    pub fn bounded(mut self, least_s: f64) -> Self {
+    /// Checks that no arm is below the roofline time of `roofline_s` seconds per run.
+    pub fn bounded(mut self, roofline_s: f64) -> Self {
         for times in &self.arms {
-            let share = least_s / times.median();
+            let share = roofline_s / times.median();
             let passed = share <= 1.0 / MIN_OF_LIMIT;
             let what = if passed { "" } else { ": faster than the machine can be" };
             let detail = format!("{}: {:.0} % of the machine's limit{what}", times.name, share * 100.0);
@@ -132,7 +132,7 @@ impl Trial<'_> {
             arm.subject.run(set)?;
             arm.subject.wait()?;
         }
-        let wanted = self.effort.sample.as_secs_f64().max(MIN_STEPS * self.clock.resolution().min(1e-3));
+        let wanted = self.sampling.sample.as_secs_f64().max(MIN_STEPS * self.clock.resolution().min(1e-3));
         let mut running =
             Running { arm, runs: 1, times: Vec::new(), spent: 0.0, late: Vec::new(), fresh: Vec::new(), wrong: None };
         kiln_bench::runs_per_sample(wanted, |runs| {
@@ -160,12 +160,12 @@ impl Trial<'_> {
         sets: &[Inputs],
         referee: &dyn Referee,
     ) -> Result<Vec<usize>, Fault> {
-        let Effort { least_samples, most_samples, budget, .. } = self.effort;
+        let SamplingConfig { min_samples, max_samples, budget, .. } = self.sampling;
         let share = budget.as_secs_f64() / running.len() as f64;
-        let between_audits = (least_samples / AUDITS).max(1);
+        let between_audits = (min_samples / AUDITS).max(1);
         let mut firsts = vec![0; running.len()];
-        for round in 0..most_samples {
-            let has_time = |one: &Running<'_, '_>| round < least_samples || one.spent < share;
+        for round in 0..max_samples {
+            let has_time = |one: &Running<'_, '_>| round < min_samples || one.spent < share;
             if !running.iter().any(has_time) {
                 break;
             }
@@ -179,7 +179,7 @@ impl Trial<'_> {
                 }
                 firsts[place] += usize::from(std::mem::take(&mut is_first));
                 let (set, began) = (round % sets.len(), self.clock.now());
-                let is_read = round % between_audits == 0 && round < least_samples;
+                let is_read = round % between_audits == 0 && round < min_samples;
                 if is_read {
                     // Drains work left over from earlier rounds, which would count as time of the read.
                     self.timed_output(one)?;
@@ -235,7 +235,7 @@ impl Trial<'_> {
         let sets: Vec<Inputs> = (0..=count as u64).map(|set| referee.inputs(seed + set)).collect();
         let subject = &mut running.arm.subject;
         subject.load(&sets)?;
-        let wanted = self.effort.sample.as_secs_f64();
+        let wanted = self.sampling.sample.as_secs_f64();
         let start = self.clock.now();
         for _ in 0..running.runs {
             subject.run(count)?;
@@ -330,11 +330,11 @@ impl Running<'_, '_> {
 /// Checks that no arm is first more often than the others by a quarter of the rounds.
 fn order(arms: &[Times], firsts: &[usize]) -> Check {
     let rounds: usize = firsts.iter().sum();
-    let most = firsts.iter().max().copied().unwrap_or(0);
-    let least = firsts.iter().min().copied().unwrap_or(0);
+    let max = firsts.iter().max().copied().unwrap_or(0);
+    let min = firsts.iter().min().copied().unwrap_or(0);
     // After an arm has used up its time, the others are first in the remaining rounds.
     let together = arms.iter().map(Times::samples).min().unwrap_or(0);
-    let passed = most - least <= (rounds - together.min(rounds)) + (together / 4).max(2);
+    let passed = max - min <= (rounds - together.min(rounds)) + (together / 4).max(2);
     let counts: Vec<String> =
         arms.iter().zip(firsts).map(|(arm, first)| format!("{} {first} times", arm.name)).collect();
     let what = if passed { "" } else { "unfair order: " };

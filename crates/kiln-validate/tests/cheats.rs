@@ -2,9 +2,9 @@
 //!
 //! Time is virtual: subjects move the clock by what their work costs, so that nothing here depends on how busy the machine is.
 
-use kiln_bench::{Effort, Fault};
+use kiln_bench::{Fault, SamplingConfig};
 use kiln_validate::claim::{Claim, Evidence, Targets};
-use kiln_validate::clock::{Balanced, Clock, Order};
+use kiln_validate::clock::{BalancedOrder, Clock, Order};
 use kiln_validate::report::{Check, Outcome, Status};
 use kiln_validate::subject::{Inputs, Referee, Subject};
 use kiln_validate::trial::{Arm, Trial, check};
@@ -57,9 +57,9 @@ fn compute(x: f32) -> f32 {
     (0..8).fold(x, |x, _| x * 0.5 + 1.0)
 }
 
-struct Work;
+struct Workload;
 
-impl Referee for Work {
+impl Referee for Workload {
     fn inputs(&self, seed: u64) -> Inputs {
         vec![kiln_bench::uniform(seed, ELEMENTS).collect()]
     }
@@ -124,9 +124,9 @@ fn taking(time: &Rc<Time>, times: f64) -> impl Subject + use<> {
     })
 }
 
-fn effort() -> Effort {
+fn sampling() -> SamplingConfig {
     let (budget, sample) = (Duration::from_millis(60), Duration::from_micros(500));
-    Effort { budget, least_samples: 12, most_samples: 40, sample, seed: 3 }
+    SamplingConfig { budget, min_samples: 12, max_samples: 40, sample, seed: 3 }
 }
 
 /// How a claim ends that the first arm is twice as fast as the second, in a trial with this clock and this order.
@@ -135,7 +135,7 @@ fn claimed(arms: &mut [Arm<'_>], clock: &dyn Clock, order: &mut dyn Order) -> Ou
 }
 
 /// As [`claimed`], on a machine that needs at least so many seconds for a run.
-fn bounded(arms: &mut [Arm<'_>], clock: &dyn Clock, order: &mut dyn Order, least_s: f64) -> Outcome {
+fn bounded(arms: &mut [Arm<'_>], clock: &dyn Clock, order: &mut dyn Order, roofline_s: f64) -> Outcome {
     let claim = Claim {
         id: "cheat",
         title: "This is twice as fast as that",
@@ -145,12 +145,12 @@ fn bounded(arms: &mut [Arm<'_>], clock: &dyn Clock, order: &mut dyn Order, least
         in_quick: true,
         run: |_| Err("not run by the table".into()),
     };
-    let measured = Trial { clock, order, effort: effort(), memory_bytes_per_s: 1e10 }.measure(arms, &Work);
-    claim.outcome("cpu", 2.0, measured.map(|measured| Evidence::faster(measured.bounded(least_s), |s| (s, "s"))))
+    let measured = Trial { clock, order, sampling: sampling(), memory_bytes_per_s: 1e10 }.measure(arms, &Workload);
+    claim.outcome("cpu", 2.0, measured.map(|measured| Evidence::faster(measured.bounded(roofline_s), |s| (s, "s"))))
 }
 
 fn against_honest(time: &Rc<Time>, cheat: impl Subject) -> Outcome {
-    claimed(&mut [Arm::new("cheat", cheat), Arm::new("honest", honest(time))], &**time, &mut Balanced::new(1))
+    claimed(&mut [Arm::new("cheat", cheat), Arm::new("honest", honest(time))], &**time, &mut BalancedOrder::new(1))
 }
 
 #[track_caller]
@@ -294,7 +294,7 @@ fn nothing_is_faster_than_the_machine() {
     let time: Rc<Time> = Rc::default();
     // The machine needs a second for this, it is said.
     let mut arms = [Arm::new("cheat", honest(&time)), Arm::new("honest", honest(&time))];
-    let outcome = bounded(&mut arms, &*time, &mut Balanced::new(1), 1.0);
+    let outcome = bounded(&mut arms, &*time, &mut BalancedOrder::new(1), 1.0);
     assert_caught(&outcome, Status::NotShown, check::ROOFLINE, "faster than the machine can be");
 }
 
@@ -328,7 +328,7 @@ impl Clock for Jumping {
 fn a_noisy_clock_shows_nothing() {
     let time: Rc<Time> = Rc::default();
     let mut arms = [Arm::new("one", honest(&time)), Arm::new("other", honest(&time))];
-    let outcome = claimed(&mut arms, &Jumping(Rc::clone(&time)), &mut Balanced::new(1));
+    let outcome = claimed(&mut arms, &Jumping(Rc::clone(&time)), &mut BalancedOrder::new(1));
     // Such a clock may show other faults too, and the first is the reason.
     assert_eq!(outcome.status, Status::NotShown, "{outcome:#?}");
     let is_noisy = |found: &Check| found.name == check::CLOCK && !found.passed && found.detail.contains("too noisy");
@@ -348,7 +348,7 @@ impl Clock for Coarse {
 fn a_coarse_clock_shows_nothing() {
     let time: Rc<Time> = Rc::default();
     let mut arms = [Arm::new("one", honest(&time)), Arm::new("other", honest(&time))];
-    let outcome = claimed(&mut arms, &Coarse(Rc::clone(&time)), &mut Balanced::new(1));
+    let outcome = claimed(&mut arms, &Coarse(Rc::clone(&time)), &mut BalancedOrder::new(1));
     assert_caught(&outcome, Status::NotShown, check::CLOCK, "steps of the clock long");
 }
 
@@ -357,7 +357,7 @@ fn a_coarse_clock_shows_nothing() {
 fn what_is_true_is_shown() {
     let time: Rc<Time> = Rc::default();
     let mut arms = [Arm::new("one", honest(&time)), Arm::new("thrice", taking(&time, 3.0))];
-    let outcome = claimed(&mut arms, &*time, &mut Balanced::new(1));
+    let outcome = claimed(&mut arms, &*time, &mut BalancedOrder::new(1));
     assert_eq!(outcome.status, Status::Shown, "{outcome:#?}");
     assert!(outcome.checks.iter().all(|check| check.passed) && (2.9..3.1).contains(&outcome.ratio.unwrap_or(0.0)));
 }
@@ -366,7 +366,7 @@ fn what_is_true_is_shown() {
 fn what_is_not_true_fails() {
     let time: Rc<Time> = Rc::default();
     let mut arms = [Arm::new("one", honest(&time)), Arm::new("same", honest(&time))];
-    let outcome = claimed(&mut arms, &*time, &mut Balanced::new(1));
+    let outcome = claimed(&mut arms, &*time, &mut BalancedOrder::new(1));
     assert_eq!(outcome.status, Status::Failed, "{outcome:#?}");
     assert!(outcome.reason.starts_with("expected at least 2, found 1.0") || outcome.reason.contains("found 0.9"));
 }
@@ -400,7 +400,7 @@ fn a_pause_at_the_start_leaves_samples_long() {
     let time: Rc<Time> = Rc::default();
     let paused = |subject| Paused { subject, time: Rc::clone(&time), waits: 0 };
     let mut arms = [Arm::new("one", paused(taking(&time, 0.01))), Arm::new("honest", honest(&time))];
-    let outcome = claimed(&mut arms, &*time, &mut Balanced::new(1));
+    let outcome = claimed(&mut arms, &*time, &mut BalancedOrder::new(1));
     assert_eq!(outcome.status, Status::Shown, "{outcome:#?}");
     assert!(outcome.ratio.unwrap_or(0.0) > 80.0, "{outcome:#?}");
 }
@@ -419,7 +419,7 @@ fn on_a_disturbed_machine_nothing_is_said_to_have_failed() {
     };
     for seed in 0..20 {
         let mut arms = [Arm::new("one", disturbed(1)), Arm::new("thrice", disturbed(3))];
-        let outcome = claimed(&mut arms, &*time, &mut Balanced::new(seed));
+        let outcome = claimed(&mut arms, &*time, &mut BalancedOrder::new(seed));
         assert_ne!(outcome.status, Status::Failed, "{outcome:#?}");
     }
 }

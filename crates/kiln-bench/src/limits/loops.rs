@@ -4,7 +4,7 @@ use super::Pattern;
 use memmap2::MmapMut;
 use std::hint::black_box;
 
-/// Number of independent accumulators: more than a processor has multiply-adds in flight.
+/// ElementType of independent accumulators: more than a processor has multiply-adds in flight.
 const SUMS: usize = 12;
 const LANES: usize = 8;
 
@@ -14,7 +14,7 @@ pub(super) const FLOPS_PER_ROUND: usize = 2 * SUMS * LANES;
 /// Runs multiply-adds in registers.
 pub(super) fn multiply_add(rounds: usize) {
     #[cfg(target_arch = "x86_64")]
-    if avx2::is_there() {
+    if avx2::is_available() {
         // SAFETY: the processor has AVX2 and FMA.
         black_box(unsafe { avx2::multiply_add(rounds) });
         return;
@@ -86,7 +86,7 @@ impl Streams {
     pub(super) fn pass(&mut self, pattern: Pattern, bypass_cache: bool) {
         let ([a, b], to) = (self.from.each_ref().map(Array::elements), self.to.elements_mut());
         #[cfg(target_arch = "x86_64")]
-        if avx2::is_there() {
+        if avx2::is_available() {
             // SAFETY: the processor has AVX2 and FMA.
             unsafe {
                 match (pattern, bypass_cache) {
@@ -139,7 +139,7 @@ mod avx2 {
     };
     use std::hint::black_box;
 
-    pub(super) fn is_there() -> bool {
+    pub(super) fn is_available() -> bool {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
     }
 

@@ -2,7 +2,7 @@
 
 mod loops;
 
-use crate::{Number, Op};
+use crate::{ElementType, Op};
 use loops::Streams;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -65,14 +65,14 @@ pub struct Limits {
 
 /// Roofline time of a workload, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Least {
+pub struct Roofline {
     /// Time for its arithmetic at peak FLOP/s.
     pub compute: f64,
     /// Time for the bytes that it must move, at the bandwidth for that footprint.
     pub memory: f64,
 }
 
-impl Least {
+impl Roofline {
     /// Returns the larger of the two.
     pub fn seconds(&self) -> f64 {
         self.compute.max(self.memory)
@@ -107,23 +107,23 @@ impl Limits {
     }
 
     /// Returns the roofline time of one run of an op, or `None` for small adds, which are bound by call overhead.
-    pub fn least(&mut self, op: &Op, number: Number) -> Option<Least> {
+    pub fn roofline(&mut self, op: &Op, dtype: ElementType) -> Option<Roofline> {
         if op.ops_per_run() > 1 {
             return None;
         }
-        Some(self.least_of(op.flops(), op.bytes_read(number), op.bytes_written(number)))
+        Some(self.roofline_of(op.flops(), op.bytes_read(dtype), op.bytes_written(dtype)))
     }
 
     /// Returns the roofline time for this number of FLOPs and of bytes read and written.
-    pub fn least_of(&mut self, flops: f64, read: f64, written: f64) -> Least {
+    pub fn roofline_of(&mut self, flops: f64, read: f64, written: f64) -> Roofline {
         let bandwidth = self.bandwidth(Pattern::of(read, written), read + written);
-        Least { compute: flops / self.peak, memory: (read + written) / bandwidth }
+        Roofline { compute: flops / self.peak, memory: (read + written) / bandwidth }
     }
 
     /// Measures the limits of an op again and keeps the better values.
-    pub fn improve(&mut self, op: &Op, number: Number) {
+    pub fn improve(&mut self, op: &Op, dtype: ElementType) {
         self.peak = self.peak.max(peak_flops(self.threads));
-        let (read, written) = (op.bytes_read(number), op.bytes_written(number));
+        let (read, written) = (op.bytes_read(dtype), op.bytes_written(dtype));
         let (pattern, bytes) = (Pattern::of(read, written), footprint(read + written));
         let rate = bytes_per_second(pattern, bytes, self.threads);
         self.bandwidths.entry((pattern, bytes)).and_modify(|known| *known = known.max(rate)).or_insert(rate);
@@ -135,7 +135,7 @@ fn footprint(bytes: f64) -> usize {
     (bytes.max(65536.0) as usize).next_power_of_two()
 }
 
-/// Number of tries, of which the best counts: noise only makes a try slower.
+/// ElementType of tries, of which the best counts: noise only makes a try slower.
 const TRIES: usize = 7;
 
 fn peak_flops(threads: usize) -> f64 {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn patterns_follow_from_what_is_read_and_written() {
-        let of = |op: &Op| Pattern::of(op.bytes_read(Number::F32), op.bytes_written(Number::F32));
+        let of = |op: &Op| Pattern::of(op.bytes_read(ElementType::F32), op.bytes_written(ElementType::F32));
         assert_eq!(of(&Op::Sum { len: 1000 }), Pattern::Read);
         assert_eq!(of(&Op::Gelu { len: 1000 }), Pattern::Copy);
         assert_eq!(of(&Op::Add { len: 1000 }), Pattern::Triad);
@@ -202,15 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn least_time_is_bound_by_arithmetic_or_by_bytes() {
+    fn roofline_time_is_bound_by_arithmetic_or_by_bytes() {
         let mut limits = Limits { threads: 1, peak: 1e9, bandwidths: BTreeMap::new() };
         limits.bandwidths.insert((Pattern::Triad, 1 << 20), 1e8);
-        let add = limits.least(&Op::Add { len: 1 << 16 }, Number::F32);
-        assert_eq!(add, Some(Least { compute: 65536.0 / 1e9, memory: 3.0 * 4.0 * 65536.0 / 1e8 }));
-        assert_eq!(add.map(|least| least.seconds()), Some(3.0 * 4.0 * 65536.0 / 1e8));
-        let matmul = limits.least(&Op::Matmul { m: 256, k: 256, n: 256 }, Number::F32).unwrap();
+        let add = limits.roofline(&Op::Add { len: 1 << 16 }, ElementType::F32);
+        assert_eq!(add, Some(Roofline { compute: 65536.0 / 1e9, memory: 3.0 * 4.0 * 65536.0 / 1e8 }));
+        assert_eq!(add.map(|roofline| roofline.seconds()), Some(3.0 * 4.0 * 65536.0 / 1e8));
+        let matmul = limits.roofline(&Op::Matmul { m: 256, k: 256, n: 256 }, ElementType::F32).unwrap();
         assert_eq!(matmul.seconds(), 2.0 * 16_777_216.0 / 1e9);
-        assert_eq!(limits.least(&Op::TinyIndependent { count: 2, len: 16 }, Number::F32), None);
+        assert_eq!(limits.roofline(&Op::TinyIndependent { count: 2, len: 16 }, ElementType::F32), None);
     }
 
     #[test]

@@ -14,15 +14,15 @@ use crate::run::Dims;
 use crate::{Fallible, settings, terminal};
 use kiln::function::Function;
 use kiln::{DType, Device, DeviceKind};
-use kiln_bench::{Arm, Effort, Limits, Number, Ours, Work, compare, works};
-use report::{WorkLine, WorkReport};
+use kiln_bench::{Arm, ElementType, KilnWorkload, Limits, SamplingConfig, Workload, compare, workloads};
+use report::{WorkloadLine, WorkloadReport};
 use std::io;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln bench                                               every work, on the CPU device
-  kiln bench --list                                        the works
+  kiln bench                                               every workload, on the CPU device
+  kiln bench --list                                        the workloads
   kiln bench matmul softmax --dtype f16                    some of them, all sizes
   kiln bench add-1m --quick --json                         one of them, for a program
   kiln bench gelu --shape 1024x1024 --dtype f16            an op of `kiln ops` on a shape
@@ -34,22 +34,22 @@ Exit status:
   1  an output was wrong, or something could not be measured
   2  the command line was not understood";
 
-/// Times works, or ops on shapes of your own, checks their outputs, and compares with what the machine could do.
+/// Times workloads, or ops on shapes of your own, checks their outputs, and compares with what the machine could do.
 ///
-/// Without `--shape`, a name is that of a work, as `kiln bench --list` shows them, or the beginning of one: `kiln bench matmul` runs all
-/// sizes. Without a name all works run. `bench/` in the repository runs the same works beside other libraries.
+/// Without `--shape`, a name is that of a workload, as `kiln bench --list` shows them, or the beginning of one: `kiln bench matmul` runs all
+/// sizes. Without a name all workloads run. `bench/` in the repository runs the same workloads beside other libraries.
 ///
-/// With `--shape`, a name is that of an op, as `kiln ops` shows them, also where works begin with it. Operands are sampled where the op
+/// With `--shape`, a name is that of an op, as `kiln ops` shows them, also where workloads begin with it. Operands are sampled where the op
 /// says, and the output is compared with a reference in f64 before a number is told. Reductions are over all axes, the rest along the last.
 /// Bytes are those that the kernels must read and write; the limit is what this machine reaches in copies and in multiply-adds.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What runs: works, or ops with `--shape`. Default: every work.
-    #[arg(value_name = "WORK|OP")]
-    works: Vec<String>,
+    /// What runs: workloads, or ops with `--shape`. Default: every workload.
+    #[arg(value_name = "WORKLOAD|OP")]
+    workloads: Vec<String>,
     /// The shape of the operands: `1024x1024`. Given several times, that of each operand; they broadcast where the op does.
-    #[arg(long = "shape", value_name = "SHAPE", requires = "works", conflicts_with_all = ["list", "serve"])]
+    #[arg(long = "shape", value_name = "SHAPE", requires = "workloads", conflicts_with_all = ["list", "serve"])]
     shapes: Vec<Dims>,
     /// How elements are stored: `f32` or `f16`, and for ops also `bf16`, `i32`, `u32`, `u8`. Default: `f32`; `u32` for ops on bits.
     #[arg(long, value_name = "DTYPE", value_parser = parse_dtype)]
@@ -63,15 +63,15 @@ pub(crate) struct Args {
     /// Take few samples: enough to see that everything works.
     #[arg(long)]
     quick: bool,
-    /// List the works, and do nothing else.
+    /// List the workloads, and do nothing else.
     #[arg(long, conflicts_with_all = ["serve", "quick"])]
     list: bool,
-    /// Answer requests, one JSON object in each line of standard input, until it ends: {"do":"prepare","work":"add-1m",
+    /// Answer requests, one JSON object in each line of standard input, until it ends: {"do":"prepare","workload":"add-1m",
     /// "dtype":"f32"}, {"do":"sample","runs":10} for nanoseconds, {"do":"output","path":"out.npy"}, {"do":"memory"},
     /// {"do":"start"}, {"do":"quit"}.
-    #[arg(long, conflicts_with_all = ["works", "quick"])]
+    #[arg(long, conflicts_with_all = ["workloads", "quick"])]
     serve: bool,
-    /// Write one JSON object in a line for each work or op.
+    /// Write one JSON object in a line for each workload or op.
     #[arg(long)]
     json: bool,
 }
@@ -80,10 +80,10 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     if !args.shapes.is_empty() {
         return single::run(args);
     }
-    let (chosen, number) = (choose(&args.works)?, number(args.dtype)?);
+    let (chosen, dtype) = (choose(&args.workloads)?, element_type(args.dtype)?);
     if args.list {
-        for work in chosen {
-            write_line(&WorkLine::of(work), args.json)?;
+        for workload in chosen {
+            write_line(&WorkloadLine::of(workload), args.json)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -92,14 +92,14 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         serve::serve(&device, io::stdin().lock(), &mut io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
-    for name in args.works.iter().filter(|name| Function::by_name(name).is_some()) {
-        terminal::tell("note", &format!("`{name}` is taken as works; with `--shape` it is the op"));
+    for name in args.workloads.iter().filter(|name| Function::by_name(name).is_some()) {
+        terminal::print_message("note", &format!("`{name}` is taken as workloads; with `--shape` it is the op"));
     }
-    let effort = if args.quick { Effort::quick() } else { Effort::new() };
+    let sampling = if args.quick { SamplingConfig::quick() } else { SamplingConfig::new() };
     let mut limits = limits_of(&device);
     let mut status = ExitCode::SUCCESS;
-    for work in chosen {
-        let report = measure(work, number, &device, &effort, limits.as_mut())?;
+    for workload in chosen {
+        let report = measure(workload, dtype, &device, &sampling, limits.as_mut())?;
         if report.fault.is_some() {
             status = ExitCode::FAILURE;
         }
@@ -114,29 +114,30 @@ fn parse_dtype(text: &str) -> Result<DType, String> {
     DType::by_name(text).ok_or_else(|| format!("expected `f32` or `f16`, found `{text}`{}", more()))
 }
 
-fn number(dtype: Option<DType>) -> Result<Number, String> {
+fn element_type(dtype: Option<DType>) -> Result<ElementType, String> {
     let name = dtype.unwrap_or(DType::F32).name();
-    let known = Number::ALL.into_iter().find(|number| number.name() == name);
-    known.ok_or_else(|| format!("works expected `f32` or `f16`, found `{name}`; it is for ops with `--shape`"))
+    let known = ElementType::ALL.into_iter().find(|known| known.name() == name);
+    known.ok_or_else(|| format!("workloads expected `f32` or `f16`, found `{name}`; it is for ops with `--shape`"))
 }
 
 /// Returns the workloads with these names or name prefixes, in table order; all if there are no names.
-fn choose(names: &[String]) -> Result<Vec<&'static Work>, String> {
-    let is_meant = |name: &str, work: &Work| work.id == name || work.id.starts_with(&format!("{name}-"));
-    if let Some(name) = names.iter().find(|name| !works().iter().any(|work| is_meant(name, work))) {
+fn choose(names: &[String]) -> Result<Vec<&'static Workload>, String> {
+    let is_meant =
+        |name: &str, workload: &Workload| workload.id == name || workload.id.starts_with(&format!("{name}-"));
+    if let Some(name) = names.iter().find(|name| !workloads().iter().any(|workload| is_meant(name, workload))) {
         return Err(unknown(name));
     }
-    let is_chosen = |work: &&Work| names.is_empty() || names.iter().any(|name| is_meant(name, work));
-    Ok(works().iter().filter(is_chosen).collect())
+    let is_chosen = |workload: &&Workload| names.is_empty() || names.iter().any(|name| is_meant(name, workload));
+    Ok(workloads().iter().filter(is_chosen).collect())
 }
 
 /// Returns the error message for an unknown workload.
 fn unknown(name: &str) -> String {
     let near = match Function::by_name(name) {
         Some(_) => format!("it is an op: `kiln bench {name} --shape 1024x1024` measures it"),
-        None => similar_or(name, works().iter().map(|work| work.id), "`kiln bench --list` shows them"),
+        None => similar_or(name, workloads().iter().map(|workload| workload.id), "`kiln bench --list` shows them"),
     };
-    format!("expected the name of a work, found `{}`; {near}", terminal::plain(name))
+    format!("expected the name of a workload, found `{}`; {near}", terminal::plain(name))
 }
 
 fn open(name: &str, threads: Option<usize>) -> Fallible<Device> {
@@ -155,27 +156,27 @@ fn limits_of(device: &Device) -> Option<Limits> {
 
 /// Checks the output of a workload, then times it.
 fn measure(
-    work: &'static Work,
-    number: Number,
+    workload: &'static Workload,
+    dtype: ElementType,
     device: &Device,
-    effort: &Effort,
+    sampling: &SamplingConfig,
     limits: Option<&mut Limits>,
-) -> Fallible<WorkReport> {
-    let data = work.op.data(number);
-    let ours = Ours::with_data(&work.op, number, &data, device)?;
-    let fault = work.op.check_on(number, &data, &ours.output()?).err();
+) -> Fallible<WorkloadReport> {
+    let data = workload.op.data(dtype);
+    let kiln = KilnWorkload::with_data(&workload.op, dtype, &data, device)?;
+    let fault = workload.op.check_on(dtype, &data, &kiln.output()?).err();
     drop(data);
-    let mut report = WorkReport::new(work, number, device);
+    let mut report = WorkloadReport::new(workload, dtype, device);
     if let Some(wrong) = fault {
         report.fault = Some(wrong.to_string());
         return Ok(report);
     }
     memory::reset_peak();
-    let timing = compare(&mut [Arm::new("kiln", || Ok(ours.run()?))], effort).pop();
+    let timing = compare(&mut [Arm::new("kiln", || Ok(kiln.run()?))], sampling).pop();
     report.peak_resident_bytes = memory::peak_resident_bytes();
     if let Some(timing) = timing {
         let timing = timing.map_err(|fault| fault.to_string())?;
-        report.set_timing(timing, limits.and_then(|limits| limits.least(&work.op, number)));
+        report.set_timing(timing, limits.and_then(|limits| limits.roofline(&workload.op, dtype)));
     }
     Ok(report)
 }
@@ -192,7 +193,7 @@ mod tests {
 
     fn ids(names: &[&str]) -> Result<Vec<&'static str>, String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        Ok(choose(&names)?.into_iter().map(|work| work.id).collect())
+        Ok(choose(&names)?.into_iter().map(|workload| workload.id).collect())
     }
 
     #[test]
@@ -200,14 +201,14 @@ mod tests {
         assert_eq!(ids(&["add-1m"]).unwrap(), ["add-1m"]);
         assert_eq!(ids(&["gelu", "add"]).unwrap(), ["add-1m", "add-16m", "gelu-1m", "gelu-16m"]);
         assert_eq!(ids(&["mlp", "mlp-1x64x64"]).unwrap(), ["mlp-1x64x64", "mlp-64x64x64"]);
-        assert_eq!(ids(&[]).unwrap().len(), works().len());
+        assert_eq!(ids(&[]).unwrap().len(), workloads().len());
     }
 
     #[test]
     fn an_unknown_name_is_told_what_is_near() {
-        let expected = "expected the name of a work, found `matmul-1025`; similar: matmul-1024";
+        let expected = "expected the name of a workload, found `matmul-1025`; similar: matmul-1024";
         assert!(ids(&["add-1m", "matmul-1025"]).unwrap_err().starts_with(expected));
-        let expected = "expected the name of a work, found `conv`; `kiln bench --list` shows them";
+        let expected = "expected the name of a workload, found `conv`; `kiln bench --list` shows them";
         assert_eq!(ids(&["conv"]).unwrap_err(), expected);
         assert!(ids(&["a"]).is_err(), "not the beginning of every name");
     }

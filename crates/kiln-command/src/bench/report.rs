@@ -3,15 +3,15 @@
 use crate::npy::tuple;
 use crate::terminal::{Report, seconds};
 use kiln::Device;
-use kiln_bench::limits::Least;
-use kiln_bench::{Input, Number, Op, Timing, Work};
+use kiln_bench::limits::Roofline;
+use kiln_bench::{ElementType, Input, Op, Timing, Workload};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A line of `kiln bench --list`.
 #[derive(Debug, Serialize)]
-pub(super) struct WorkLine {
-    work: &'static str,
+pub(super) struct WorkloadLine {
+    workload: &'static str,
     op: Op,
     inputs: Vec<Input>,
     output_shape: Vec<usize>,
@@ -21,24 +21,24 @@ pub(super) struct WorkLine {
     targets: BTreeMap<&'static str, f64>,
 }
 
-impl WorkLine {
-    pub(super) fn of(work: &Work) -> Self {
+impl WorkloadLine {
+    pub(super) fn of(workload: &Workload) -> Self {
         Self {
-            work: work.id,
-            op: work.op,
-            inputs: work.op.inputs(),
-            output_shape: work.op.output_shape(),
-            ops_per_run: work.op.ops_per_run(),
-            flops: work.op.flops(),
-            targets: Number::ALL.map(|number| (number.name(), work.target(number))).into(),
+            workload: workload.id,
+            op: workload.op,
+            inputs: workload.op.inputs(),
+            output_shape: workload.op.output_shape(),
+            ops_per_run: workload.op.ops_per_run(),
+            flops: workload.op.flops(),
+            targets: ElementType::ALL.map(|dtype| (dtype.name(), workload.target(dtype))).into(),
         }
     }
 }
 
-impl Report for WorkLine {
+impl Report for WorkloadLine {
     fn text(&self) -> String {
         let inputs: Vec<String> = self.inputs.iter().map(|input| tuple(&input.shape)).collect();
-        format!("{:26}{} -> {}\n", self.work, inputs.join(", "), tuple(&self.output_shape))
+        format!("{:26}{} -> {}\n", self.workload, inputs.join(", "), tuple(&self.output_shape))
     }
 }
 
@@ -51,13 +51,13 @@ pub(super) struct Speed {
     pub(super) gflops_per_s: Option<f64>,
     pub(super) gbytes_per_s: Option<f64>,
     /// Roofline seconds for the arithmetic and for the bytes, measured in the same run.
-    pub(super) limit: Option<Least>,
+    pub(super) limit: Option<Roofline>,
     /// The larger of these divided by the median.
     pub(super) share_of_limit: Option<f64>,
 }
 
 impl Speed {
-    pub(super) fn new(timing: Timing, flops: f64, bytes: f64, limit: Option<Least>) -> Self {
+    pub(super) fn new(timing: Timing, flops: f64, bytes: f64, limit: Option<Roofline>) -> Self {
         Self {
             timing: Some(timing),
             gflops_per_s: (flops > 0.0).then_some(flops / timing.median / 1e9),
@@ -70,8 +70,8 @@ impl Speed {
 
 /// Measurement of a workload. The JSON format is this struct; inapplicable fields are `null`.
 #[derive(Debug, Serialize)]
-pub(super) struct WorkReport {
-    work: &'static str,
+pub(super) struct WorkloadReport {
+    workload: &'static str,
     dtype: &'static str,
     device: String,
     threads: Option<u32>,
@@ -88,24 +88,24 @@ pub(super) struct WorkReport {
     bytes: f64,
 }
 
-impl WorkReport {
-    pub(super) fn new(work: &Work, number: Number, device: &Device) -> Self {
+impl WorkloadReport {
+    pub(super) fn new(workload: &Workload, dtype: ElementType, device: &Device) -> Self {
         Self {
-            work: work.id,
-            dtype: number.name(),
+            workload: workload.id,
+            dtype: dtype.name(),
             device: device.info().id.clone(),
             threads: device.info().limits.threads,
-            ops_per_run: work.op.ops_per_run(),
+            ops_per_run: workload.op.ops_per_run(),
             speed: Speed::default(),
             peak_resident_bytes: None,
             fault: None,
-            flops: work.op.flops(),
-            bytes: work.op.bytes_read(number) + work.op.bytes_written(number),
+            flops: workload.op.flops(),
+            bytes: workload.op.bytes_read(dtype) + workload.op.bytes_written(dtype),
         }
     }
 
     /// Sets the timing and the roofline limit.
-    pub(super) fn set_timing(&mut self, timing: Timing, limit: Option<Least>) {
+    pub(super) fn set_timing(&mut self, timing: Timing, limit: Option<Roofline>) {
         self.speed = Speed::new(timing, self.flops, self.bytes, limit);
     }
 
@@ -118,12 +118,12 @@ impl WorkReport {
     }
 }
 
-impl Report for WorkReport {
+impl Report for WorkloadReport {
     fn text(&self) -> String {
-        let Self { work, dtype, .. } = self;
+        let Self { workload, dtype, .. } = self;
         let Some(timing) = self.speed.timing else {
             let fault = self.fault.as_deref().unwrap_or("it was not timed");
-            return format!("{work:26}{dtype}  wrong: {fault}\n");
+            return format!("{workload:26}{dtype}  wrong: {fault}\n");
         };
         let (each, unit) = (1.0 / self.ops_per_run as f64, if self.ops_per_run > 1 { " an op" } else { "" });
         let times = [timing.median, timing.minimum].map(|time| format!("{}{unit}", seconds(time * each)));
@@ -131,7 +131,7 @@ impl Report for WorkReport {
         let share = self.speed.share_of_limit;
         let share = share.map_or_else(String::new, |share| format!("{:.0} % of the limit", share * 100.0));
         let line =
-            format!("{work:26}{dtype}  median {:>13}  minimum {:>13}  {rate:>13}  {share:19}", times[0], times[1]);
+            format!("{workload:26}{dtype}  median {:>13}  minimum {:>13}  {rate:>13}  {share:19}", times[0], times[1]);
         format!("{line}  output checked\n")
     }
 }
@@ -140,8 +140,8 @@ impl Report for WorkReport {
 mod tests {
     use super::*;
 
-    fn report(id: &str) -> WorkReport {
-        WorkReport::new(kiln_bench::find(id).unwrap(), Number::F32, &Device::cpu().unwrap())
+    fn report(id: &str) -> WorkloadReport {
+        WorkloadReport::new(kiln_bench::find(id).unwrap(), ElementType::F32, &Device::cpu().unwrap())
     }
 
     fn timing(median: f64) -> Timing {
@@ -151,12 +151,12 @@ mod tests {
     #[test]
     fn a_work_is_told_in_the_unit_of_what_it_needs_most() {
         let mut matmul = report("matmul-1024");
-        matmul.set_timing(timing(0.02), Some(Least { compute: 0.01, memory: 0.001 }));
+        matmul.set_timing(timing(0.02), Some(Roofline { compute: 0.01, memory: 0.001 }));
         let text = matmul.text();
         let expected = "median       20.0 ms  minimum       10.0 ms  107.4 GFLOP/s  50 % of the limit";
         assert!(text.contains(expected), "{text}");
         let mut add = report("add-1m");
-        add.set_timing(timing(1e-4), Some(Least { compute: 1e-6, memory: 9e-5 }));
+        add.set_timing(timing(1e-4), Some(Roofline { compute: 1e-6, memory: 9e-5 }));
         assert!(add.text().contains("125.8 GB/s  90 % of the limit"), "{}", add.text());
         assert_eq!(add.speed.share_of_limit.map(|share| (share * 100.0).round()), Some(90.0));
     }
@@ -166,7 +166,7 @@ mod tests {
         let mut tiny = report("tiny-chain");
         tiny.set_timing(timing(1e-3), None);
         assert!(tiny.text().contains("median  100 ns an op"), "{}", tiny.text());
-        let wrong = WorkReport { fault: Some("off".to_string()), ..report("add-1m") };
+        let wrong = WorkloadReport { fault: Some("off".to_string()), ..report("add-1m") };
         assert_eq!(wrong.text(), format!("{:26}f32  wrong: off\n", "add-1m"));
         assert!(serde_json::to_value(&wrong).unwrap()["timing"].is_null());
     }

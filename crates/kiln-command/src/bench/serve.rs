@@ -7,7 +7,7 @@ use crate::Fallible;
 use crate::new_file::NewFile;
 use crate::npy::{Array, Kind};
 use kiln::Device;
-use kiln_bench::{Number, Op, Ours, find};
+use kiln_bench::{ElementType, KilnWorkload, Op, find};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
@@ -21,8 +21,8 @@ enum Request {
     Start,
     /// Uploads the inputs of a workload, replacing the previous ones.
     Prepare {
-        work: String,
-        dtype: Number,
+        workload: String,
+        dtype: ElementType,
     },
     Sample {
         runs: u32,
@@ -51,7 +51,7 @@ pub(super) fn serve(device: &Device, requests: impl BufRead, answers: &mut impl 
 
 struct Server<'a> {
     device: &'a Device,
-    prepared: Option<(Op, Ours)>,
+    prepared: Option<(Op, KilnWorkload)>,
 }
 
 impl Server<'_> {
@@ -62,24 +62,24 @@ impl Server<'_> {
                 let info = self.device.info();
                 json!({ "version": env!("CARGO_PKG_VERSION"), "device": info.id, "threads": info.limits.threads })
             }
-            Request::Prepare { work, dtype } => {
-                let found = find(&work).ok_or_else(|| unknown(&work))?;
+            Request::Prepare { workload, dtype } => {
+                let found = find(&workload).ok_or_else(|| unknown(&workload))?;
                 // Dropped first, so that its memory returns to the pool.
                 self.prepared = None;
-                self.prepared = Some((found.op, Ours::new(&found.op, dtype, self.device)?));
-                json!({ "work": work, "dtype": dtype })
+                self.prepared = Some((found.op, KilnWorkload::new(&found.op, dtype, self.device)?));
+                json!({ "workload": workload, "dtype": dtype })
             }
             Request::Sample { runs } => {
-                let (_, ours) = self.prepared()?;
+                let (_, kiln) = self.prepared()?;
                 let began = Instant::now();
                 for _ in 0..runs {
-                    ours.run()?;
+                    kiln.run()?;
                 }
                 json!({ "ns": u64::try_from(began.elapsed().as_nanos())? })
             }
             Request::Output { path } => {
-                let (op, ours) = self.prepared()?;
-                write_output(&path, op, &ours.output()?)?;
+                let (op, kiln) = self.prepared()?;
+                write_output(&path, op, &kiln.output()?)?;
                 json!({ "path": path })
             }
             Request::Memory => json!({ "peak_resident_bytes": memory::peak_resident_bytes() }),
@@ -87,8 +87,8 @@ impl Server<'_> {
         })
     }
 
-    fn prepared(&self) -> Result<&(Op, Ours), String> {
-        self.prepared.as_ref().ok_or_else(|| "expected a work to be prepared first, found none".to_string())
+    fn prepared(&self) -> Result<&(Op, KilnWorkload), String> {
+        self.prepared.as_ref().ok_or_else(|| "expected a workload to be prepared first, found none".to_string())
     }
 }
 
@@ -114,22 +114,27 @@ mod tests {
     fn every_request_has_an_answer_and_faults_end_nothing() {
         let found = answers(
             r#"{"do":"sample","runs":1}
-            {"do":"prepare","work":"mlp-1x64x65","dtype":"f32"}
-            {"do":"prepare","work":"mlp-1x64x64","dtype":"f64"}
+            {"do":"prepare","workload":"mlp-1x64x65","dtype":"f32"}
+            {"do":"prepare","workload":"mlp-1x64x64","dtype":"f64"}
             {"do":"dance"}
             not JSON
-            {"do":"prepare","work":"mlp-1x64x64","dtype":"f16"}
+            {"do":"prepare","workload":"mlp-1x64x64","dtype":"f16"}
             {"do":"sample","runs":3}
             {"do":"output","path":"/nonexistent/output.npy"}
             {"do":"memory"}
             {"do":"start"}"#,
         );
-        let errors =
-            ["expected a work to be prepared first", "similar: mlp-1x64x64", "expected a request", "dance", "expected"];
+        let errors = [
+            "expected a workload to be prepared first",
+            "similar: mlp-1x64x64",
+            "expected a request",
+            "dance",
+            "expected",
+        ];
         for (answer, error) in found.iter().zip(errors) {
             assert!(answer["error"].as_str().is_some_and(|text| text.contains(error)), "{answer}: {error}");
         }
-        assert_eq!(found[5], serde_json::json!({"work": "mlp-1x64x64", "dtype": "f16"}));
+        assert_eq!(found[5], serde_json::json!({"workload": "mlp-1x64x64", "dtype": "f16"}));
         assert!(found[6]["ns"].as_u64().unwrap() > 0);
         assert!(found[7]["error"].as_str().unwrap().contains("/nonexistent/output.npy"));
         assert!(found[8].get("peak_resident_bytes").is_some());
@@ -142,7 +147,7 @@ mod tests {
         let path = dir.path().join("out.npy");
         let requests = format!(
             "{}\n{}\n{}\n{}\n",
-            r#"{"do":"prepare","work":"mlp-64x64x64","dtype":"f32"}"#,
+            r#"{"do":"prepare","workload":"mlp-64x64x64","dtype":"f32"}"#,
             serde_json::json!({"do": "output", "path": path}),
             r#"{"do":"quit"}"#,
             r#"{"do":"memory"}"#
@@ -152,6 +157,6 @@ mod tests {
         assert_eq!((array.kind, &array.shape[..]), (Kind::F32, &[64, 64][..]));
         let elements: Vec<f32> =
             array.data.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
-        find("mlp-64x64x64").unwrap().op.check(Number::F32, &elements).unwrap();
+        find("mlp-64x64x64").unwrap().op.check(ElementType::F32, &elements).unwrap();
     }
 }

@@ -12,21 +12,21 @@ use kiln::function::{Dynamic, Function};
 use kiln::ir::plan::{Plan, Step};
 use kiln::ir::{Bytes, Class};
 use kiln::{DType, Device, Status, Tensor};
-use kiln_bench::{Arm, Checked, Effort, Fault, Operand, Single, compare};
+use kiln_bench::{Arm, Checked, Fault, Operand, SamplingConfig, SingleOp, compare};
 use kiln_validate::limits::DeviceLimits;
 use serde::Serialize;
 use std::process::ExitCode;
 
 pub(super) fn run(args: &Args) -> Fallible<ExitCode> {
-    let ops = args.works.iter().map(|name| measurable(name)).collect::<Fallible<Vec<_>>>()?;
+    let ops = args.workloads.iter().map(|name| measurable(name)).collect::<Fallible<Vec<_>>>()?;
     let device = open(&args.device, args.threads)?;
-    let effort = if args.quick { Effort::quick() } else { Effort::new() };
+    let sampling = if args.quick { SamplingConfig::quick() } else { SamplingConfig::new() };
     let mut limits = DeviceLimits::measure(&device).map_err(|fault| fault.to_string())?;
     let mut status = ExitCode::SUCCESS;
     for (function, single) in ops {
         let dtype = args.dtype.unwrap_or_else(|| default_dtype(function));
         let operands = single.sample(&shapes(function.name(), single, &args.shapes)?, dtype);
-        let report = measure(function, single, &operands, &device, &effort, &mut limits)?;
+        let report = measure(function, single, &operands, &device, &sampling, &mut limits)?;
         if report.fault.is_some() {
             status = ExitCode::FAILURE;
         }
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Fallible<ExitCode> {
 }
 
 /// Returns the op with this name and the reference for its output.
-fn measurable(name: &str) -> Fallible<(Function, Single)> {
+fn measurable(name: &str) -> Fallible<(Function, SingleOp)> {
     let function = find(name)?;
     let single = checkable(function).ok_or_else(|| {
         let methods = Function::all().filter(|function| matches!(function, Function::Method(_)));
@@ -55,7 +55,7 @@ fn default_dtype(function: Function) -> DType {
 }
 
 /// Returns a shape for each operand: the given ones, or one for all.
-fn shapes(name: &str, single: Single, given: &[Dims]) -> Result<Vec<Vec<usize>>, String> {
+fn shapes(name: &str, single: SingleOp, given: &[Dims]) -> Result<Vec<Vec<usize>>, String> {
     let wanted = single.operands();
     let lengths = |Dims(lengths): &Dims| -> Result<Vec<usize>, String> {
         let lengths: Option<Vec<usize>> = lengths.iter().map(|&length| usize::try_from(length).ok()).collect();
@@ -80,10 +80,10 @@ fn shapes(name: &str, single: Single, given: &[Dims]) -> Result<Vec<Vec<usize>>,
 /// Checks the output of an op, then times it.
 fn measure(
     function: Function,
-    single: Single,
+    single: SingleOp,
     operands: &[Operand],
     device: &Device,
-    effort: &Effort,
+    sampling: &SamplingConfig,
     limits: &mut DeviceLimits,
 ) -> Fallible<OpReport> {
     let tensors = operands.iter().map(|operand| operand.tensor(device)).collect::<kiln::Result<Vec<_>>>()?;
@@ -112,10 +112,10 @@ fn measure(
         }
         Ok(())
     };
-    if let Some(timing) = compare(&mut [Arm::new(function.name(), run)], effort).pop() {
+    if let Some(timing) = compare(&mut [Arm::new(function.name(), run)], sampling).pop() {
         let timing = timing.map_err(|fault| fault.to_string())?;
         let [flops, read, written] = [report.flops, report.bytes_read, report.bytes_written].map(|count| count as f64);
-        report.speed = Speed::new(timing, flops, read + written, Some(limits.least_of(flops, read, written)));
+        report.speed = Speed::new(timing, flops, read + written, Some(limits.roofline_of(flops, read, written)));
     }
     Ok(report)
 }

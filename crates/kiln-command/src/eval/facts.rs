@@ -7,7 +7,7 @@ use kiln::function::{Dynamic, Function};
 use kiln::ir::kernel::{Core, Instruction, Kernel};
 use kiln::ir::op::{ElementOp, Signature};
 use kiln::{DType, Device, Tensor};
-use kiln_bench::{Formula, Single};
+use kiln_bench::{Formula, SingleOp};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -76,10 +76,10 @@ pub(crate) struct Facts {
 }
 
 /// Returns the function in a form whose output can be checked; `None` if there is no reference.
-pub(crate) fn single(function: Function) -> Option<Single> {
+pub(crate) fn single(function: Function) -> Option<SingleOp> {
     match function {
-        Function::Op(op) => Some(Single::Element(op)),
-        Function::Method(_) => Formula::by_name(function.name()).map(Single::Formula),
+        Function::Op(op) => Some(SingleOp::Element(op)),
+        Function::Method(_) => Formula::by_name(function.name()).map(SingleOp::Formula),
     }
 }
 

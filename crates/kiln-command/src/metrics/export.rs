@@ -91,7 +91,7 @@ fn start(target: &str) -> Result<Export> {
         Error::new(ErrorKind::InvalidArgument, message)
     })?;
     let address = server::start(address, watch.clone())?;
-    terminal::tell("note", &format!("metrics at http://{address}/metrics"));
+    terminal::print_message("note", &format!("metrics at http://{address}/metrics"));
     Ok(Export::Http(watch))
 }
 

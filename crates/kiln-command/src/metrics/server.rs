@@ -16,7 +16,7 @@ use std::time::Duration;
 const MAX_REQUEST_BYTES: u64 = 8 << 10;
 
 /// Total time limit of a client.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum concurrent clients. Further ones are disconnected, which bounds the number of threads.
 const MAX_CLIENTS: usize = 16;
@@ -65,9 +65,9 @@ fn serve(listener: &TcpListener, watch: &Watch) {
 }
 
 fn answer(stream: TcpStream, watch: &Watch) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut writer = stream.try_clone()?;
-    let mut reader = BufReader::new(TimedStream::new(stream, PATIENCE));
+    let mut reader = BufReader::new(TimedStream::new(stream, TIMEOUT));
     let request = read_request(&mut reader)?;
     writer.write_all(respond(&request, watch).as_bytes())?;
     writer.shutdown(Shutdown::Write)?;

@@ -8,7 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Time limit of an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum size of an answer, more than Kiln ever sends.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
@@ -48,11 +48,11 @@ pub(super) fn scrape(address: &str) -> Result<Snapshot, String> {
 fn fetch(address: &str) -> io::Result<String> {
     let mut fault = io::Error::new(io::ErrorKind::NotFound, "no such host");
     for resolved in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&resolved, PATIENCE) {
+        match TcpStream::connect_timeout(&resolved, TIMEOUT) {
             Ok(mut stream) => {
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 write!(stream, "GET /metrics.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-                return read_all(TimedStream::new(stream, PATIENCE));
+                return read_all(TimedStream::new(stream, TIMEOUT));
             }
             Err(error) => fault = error,
         }

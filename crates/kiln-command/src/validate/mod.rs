@@ -16,7 +16,7 @@ use history::Trend;
 use kiln::{Device, DeviceKind};
 use kiln_validate::baseline::{Baseline, Regression};
 use kiln_validate::{Claim, Options, Report, claims, validate};
-use progress::Teller;
+use progress::ProgressReporter;
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Write};
@@ -106,10 +106,10 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     args.report.as_deref().map(NewFile::create).transpose()?;
     args.write_baseline.as_deref().map(NewFile::create).transpose()?;
     let devices = devices(args.device.as_deref())?;
-    let mut teller = Teller::new();
+    let mut reporter = ProgressReporter::new();
     let report =
-        validate(&devices, &options, &mut |progress| teller.tell(&progress)).map_err(|fault| fault.to_string())?;
-    drop(teller);
+        validate(&devices, &options, &mut |progress| reporter.report(&progress)).map_err(|fault| fault.to_string())?;
+    drop(reporter);
     let regressions = baseline.map_or_else(Vec::new, |known| known.regressions(&report, args.max_regression));
     let trends = history.map_or_else(Vec::new, |known| history::trends(&known, &report));
     let found = Found { report: &report, regressions: &regressions, trends: &trends };

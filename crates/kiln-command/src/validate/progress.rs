@@ -5,12 +5,12 @@ use kiln_validate::Progress;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-pub(super) struct Teller {
+pub(super) struct ProgressReporter {
     bar: Option<ProgressBar>,
     began: Instant,
 }
 
-impl Teller {
+impl ProgressReporter {
     pub(super) fn new() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
@@ -23,7 +23,7 @@ impl Teller {
         Self { bar, began: Instant::now() }
     }
 
-    pub(super) fn tell(&mut self, progress: &Progress<'_>) {
+    pub(super) fn report(&mut self, progress: &Progress<'_>) {
         let Progress { done, steps, next, device, .. } = *progress;
         if next.is_empty() {
             return;
@@ -42,7 +42,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for ProgressReporter {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

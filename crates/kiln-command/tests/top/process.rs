@@ -69,7 +69,7 @@ impl Process {
 
     /// Runs some kernels.
     pub(crate) fn work(&mut self) {
-        self.ask(r#"{"do":"prepare","work":"mlp-1x64x64","dtype":"f32"}"#);
+        self.ask(r#"{"do":"prepare","workload":"mlp-1x64x64","dtype":"f32"}"#);
         self.ask(r#"{"do":"sample","runs":20}"#);
     }
 }

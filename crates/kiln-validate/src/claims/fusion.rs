@@ -2,23 +2,23 @@
 
 use crate::claim::{Context, Evidence, counts, output};
 use crate::report::{Check, Fusion};
-use crate::subject::{Computation, Inputs, Referee, WorkReferee};
+use crate::subject::{Computation, Inputs, Referee, WorkloadReferee};
 use crate::trial::Arm;
 use kiln::{Device, Result as KilnResult, Tensor};
-use kiln_bench::{Fault, Number, Op, Ours};
+use kiln_bench::{ElementType, Fault, KilnWorkload, Op};
 
-fn chain(context: &Context<'_>) -> WorkReferee {
-    WorkReferee { op: Op::Chain8 { len: context.elem_count() }, number: Number::F32 }
+fn chain(context: &Context<'_>) -> WorkloadReferee {
+    WorkloadReferee { op: Op::Chain8 { len: context.elem_count() }, dtype: ElementType::F32 }
 }
 
 pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    let work = chain(context);
-    let fused = Computation::of_work(work, context.device);
+    let workload = chain(context);
+    let fused = Computation::of_workload(workload, context.device);
     let unfused = Computation::of_tensors(context.device, tensors, |set| one_by_one(set));
     let mut arms = [Arm::new("fused", fused), Arm::new("one by one", unfused)];
-    let (measured, _) = context.measure_bounded(&mut arms, &work)?;
-    let [fused, apart] = costs(context)?;
-    for (cost, times) in [fused, apart].iter().zip(&measured.arms) {
+    let (measured, _) = context.measure_bounded(&mut arms, &workload)?;
+    let [fused, unfused] = costs(context)?;
+    for (cost, times) in [fused, unfused].iter().zip(&measured.arms) {
         context.plots.fusion.push(Fusion {
             device: context.device.info().id.clone(),
             form: times.name.clone(),
@@ -34,16 +34,16 @@ pub(super) fn launches(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     if !cfg!(feature = "events") {
         return Ok(Evidence::Declined("this program is built without events, which count what ran".to_string()));
     }
-    let [fused, apart] = costs(context)?;
-    let ran = counts(fused.launches == fused.ran && apart.launches == apart.ran, ran(&fused, &apart));
-    let ratio = apart.ran as f64 / fused.ran as f64;
-    Ok(Evidence::counted(ratio, (fused.ran as f64, "launches"), vec![fused.output, apart.output, ran]))
+    let [fused, unfused] = costs(context)?;
+    let ran = counts(fused.launches == fused.ran && unfused.launches == unfused.ran, ran(&fused, &unfused));
+    let ratio = unfused.ran as f64 / fused.ran as f64;
+    Ok(Evidence::counted(ratio, (fused.ran as f64, "launches"), vec![fused.output, unfused.output, ran]))
 }
 
 pub(super) fn bytes(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    let [fused, apart] = costs(context)?;
-    let ratio = apart.bytes as f64 / fused.bytes as f64;
-    Ok(Evidence::counted(ratio, (fused.bytes as f64 / 1e6, "MB"), vec![fused.output, apart.output]))
+    let [fused, unfused] = costs(context)?;
+    let ratio = unfused.bytes as f64 / fused.bytes as f64;
+    Ok(Evidence::counted(ratio, (fused.bytes as f64 / 1e6, "MB"), vec![fused.output, unfused.output]))
 }
 
 /// Cost of one form of the chain.
@@ -58,20 +58,21 @@ struct Cost {
 
 /// Measures the fused chain and its ops one by one.
 fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
-    let work = chain(context);
-    let inputs = work.inputs(100);
-    let fused = cost(context.device, "fused", &work, &inputs, |inputs| {
-        Ok(vec![Ours::with_data(&work.op, work.number, inputs, context.device)?.expression()?.remove(0)])
+    let workload = chain(context);
+    let inputs = workload.inputs(100);
+    let fused = cost(context.device, "fused", &workload, &inputs, |inputs| {
+        Ok(vec![KilnWorkload::with_data(&workload.op, workload.dtype, inputs, context.device)?.expression()?.remove(0)])
     })?;
-    let apart = cost(context.device, "one by one", &work, &inputs, |inputs| steps(&tensors(inputs, context.device)?))?;
-    Ok([fused, apart])
+    let unfused =
+        cost(context.device, "one by one", &workload, &inputs, |inputs| steps(&tensors(inputs, context.device)?))?;
+    Ok([fused, unfused])
 }
 
 /// Computes tensors in order, each of which may depend on earlier ones. The last one is the result.
 fn cost(
     device: &Device,
     name: &str,
-    work: &WorkReferee,
+    workload: &WorkloadReferee,
     inputs: &Inputs,
     build: impl FnOnce(&Inputs) -> KilnResult<Vec<Tensor>>,
 ) -> Result<Cost, Fault> {
@@ -92,14 +93,14 @@ fn cost(
     let profiling = device.profile();
     let ran = compute()?;
     drop(profiling);
-    let wrong = work.judge(inputs, &Ours::read(&results[results.len() - 1..])?).err();
+    let wrong = workload.judge(inputs, &KilnWorkload::read(&results[results.len() - 1..])?).err();
     let output = output(wrong.map(|wrong| format!("{name}: {wrong}")), format!("{name}: right"));
     Ok(Cost { launches, bytes, ran, output })
 }
 
-fn ran(fused: &Cost, apart: &Cost) -> String {
+fn ran(fused: &Cost, unfused: &Cost) -> String {
     let text = |cost: &Cost| format!("{} kernels were planned and {} ran", cost.launches, cost.ran);
-    format!("fused: {}; one by one: {}", text(fused), text(apart))
+    format!("fused: {}; one by one: {}", text(fused), text(unfused))
 }
 
 /// Builds the ops of [`Op::Chain8`] without computing them.
@@ -110,10 +111,10 @@ fn steps(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
     let half = sum.mul_scalar(0.5)?;
     let difference = half.sub(b)?;
     let size = difference.abs()?;
-    let least = size.maximum(a)?;
-    let most = least.minimum(0.75)?;
-    let negative = most.neg()?;
-    Ok(vec![product, sum, half, difference, size, least, most, negative])
+    let larger = size.maximum(a)?;
+    let clamped = larger.minimum(0.75)?;
+    let negative = clamped.neg()?;
+    Ok(vec![product, sum, half, difference, size, larger, clamped, negative])
 }
 
 fn tensors(inputs: &Inputs, device: &Device) -> KilnResult<Vec<Tensor>> {

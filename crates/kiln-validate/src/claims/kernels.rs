@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-/// Number of elements that a kernel processes.
+/// ElementType of elements that a kernel processes.
 const ELEMENTS: usize = 64;
 
 /// Returns a kernel that scales `x` by a factor. `number` makes the source unique.
@@ -34,7 +34,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
 
 /// The source of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum From {
+pub(super) enum Origin {
     Memory,
     Disk,
     Compiler,
@@ -42,7 +42,7 @@ pub(super) enum From {
 
 /// Requests a kernel that is new, on disk only, or in memory, and counts the requests. New kernels take increasing numbers from `number`, so
 /// that none repeats within a claim.
-fn requests(device: &Device, from: From, number: &Rc<Cell<u64>>, asked: &Rc<Cell<u64>>) -> impl Subject {
+fn requests(device: &Device, origin: Origin, number: &Rc<Cell<u64>>, asked: &Rc<Cell<u64>>) -> impl Subject {
     let (number, asked) = (Rc::clone(number), Rc::clone(asked));
     let prepare = |set: &Inputs, device: &Device| -> Result<(KernelSource, Vec<f32>), Fault> {
         let known = source(set[0][0], 0);
@@ -51,10 +51,10 @@ fn requests(device: &Device, from: From, number: &Rc<Cell<u64>>, asked: &Rc<Cell
     };
     let request = move |(known, _): &(KernelSource, Vec<f32>), _: Option<(u64, Kernel)>, device: &Device| {
         asked.set(asked.get() + 1);
-        if from == From::Disk {
+        if origin == Origin::Disk {
             device.clear_kernels();
         }
-        if from != From::Compiler {
+        if origin != Origin::Compiler {
             return Ok((0, device.kernel(known)?));
         }
         number.set(number.get() + 1);
@@ -98,7 +98,7 @@ impl Referee for Scaled {
 }
 
 /// Compares a kernel from memory or from disk with compiling one.
-pub(super) fn against_compiling(context: &mut Context<'_>, from: From) -> Result<Evidence, Fault> {
+pub(super) fn against_compiling(context: &mut Context<'_>, origin: Origin) -> Result<Evidence, Fault> {
     // Numbers that no earlier process used, because drivers cache code too. Below 2^24, which `f32` represents exactly.
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let (dir, number) = (tempfile::tempdir()?, Rc::new(Cell::new(since % (1 << 23))));
@@ -111,20 +111,26 @@ pub(super) fn against_compiling(context: &mut Context<'_>, from: From) -> Result
     let own = open(KernelCacheOptions::new().disk(DiskTier::new(dir.path())))?;
     let other = open(KernelCacheOptions::new().without_disk())?;
     let (asked, compiles) = (Rc::default(), Rc::default());
-    let hit = requests(&own, from, &number, &asked);
-    let compiled = requests(&other, From::Compiler, &number, &compiles);
-    let name = if from == From::Disk { "from disk" } else { "from memory" };
+    let hit = requests(&own, origin, &number, &asked);
+    let compiled = requests(&other, Origin::Compiler, &number, &compiles);
+    let name = if origin == Origin::Disk { "from disk" } else { "from memory" };
     let measured =
         context.measure(&mut [Arm::new(name, hit), Arm::new("compiled", compiled)], &Scaled { is_varied: true })?;
     plot(context, &measured);
-    let check = counted(from, asked.get(), compiles.get(), &own.kernel_cache_stats(), &other.kernel_cache_stats());
+    let check = counted(origin, asked.get(), compiles.get(), &own.kernel_cache_stats(), &other.kernel_cache_stats());
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")).with(check))
 }
 
 /// Checks that hits are counted as hits and compile nothing.
-fn counted(from: From, asked: u64, compiles: u64, own: &KernelCacheStatistics, other: &KernelCacheStatistics) -> Check {
-    let (hits, name) = match from {
-        From::Disk => (own.disk_hits, "disk hits"),
+fn counted(
+    origin: Origin,
+    asked: u64,
+    compiles: u64,
+    own: &KernelCacheStatistics,
+    other: &KernelCacheStatistics,
+) -> Check {
+    let (hits, name) = match origin {
+        Origin::Disk => (own.disk_hits, "disk hits"),
         _ => (own.memory_hits, "memory hits"),
     };
     // Loading compiles each set of inputs once: 2 timed sets, and 3 audits of at most 33 sets.

@@ -3,12 +3,12 @@
 use super::reopen::reopen;
 use crate::claim::{Context, Evidence, counts, output};
 use crate::report::PoolPoint;
-use crate::subject::{Computation, Inputs, Referee, Subject, WorkReferee};
+use crate::subject::{Computation, Inputs, Referee, Subject, WorkloadReferee};
 use crate::trial::Arm;
 use kiln::Device;
 use kiln::buffer::Buffer;
 use kiln::device::HostAccess;
-use kiln_bench::{Fault, Number, Op};
+use kiln_bench::{ElementType, Fault, Op};
 
 /// Elements per write.
 const ELEMENTS: usize = 1 << 20;
@@ -68,13 +68,13 @@ pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     for step in 0..STEPS {
         // Sizes vary without an order, and the second half repeats those of the first.
         let batch = 1 + (step % (STEPS / 2)) * 37 % 61;
-        let work = WorkReferee { op: Op::Mlp { batch, width: 64 }, number: Number::F32 };
-        let mut mlp = Computation::of_work(work, &device);
-        let inputs = work.inputs(step as u64);
+        let workload = WorkloadReferee { op: Op::Mlp { batch, width: 64 }, dtype: ElementType::F32 };
+        let mut mlp = Computation::of_workload(workload, &device);
+        let inputs = workload.inputs(step as u64);
         mlp.load(std::slice::from_ref(&inputs))?;
         mlp.run(0)?;
         mlp.wait()?;
-        wrong = wrong.or(work.judge(&inputs, &mlp.output()?).err());
+        wrong = wrong.or(workload.judge(&inputs, &mlp.output()?).err());
         let half = step * 2 / STEPS;
         peaks[half] = peaks[half].max(plot(context, step).reserved_bytes);
     }

@@ -127,7 +127,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "compiling",
         target: Targets::both(100.0, 100.0),
         in_quick: true,
-        run: |context| kernels::against_compiling(context, kernels::From::Memory),
+        run: |context| kernels::against_compiling(context, kernels::Origin::Memory),
     },
     Claim {
         id: "kernel-disk-hit",
@@ -136,7 +136,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "compiling",
         target: Targets::both(2.0, 1.2),
         in_quick: true,
-        run: |context| kernels::against_compiling(context, kernels::From::Disk),
+        run: |context| kernels::against_compiling(context, kernels::Origin::Disk),
     },
     Claim {
         id: "commands",
@@ -205,9 +205,9 @@ static CLAIMS: [Claim; 23] = [
     Claim {
         id: "memory-plateau",
         title: "Memory stops growing, and goes back",
-        measures: "the most bytes reserved in the first half of a work with changing sizes, against the second half; what is \
+        measures: "the most bytes reserved in the first half of a workload with changing sizes, against the second half; what is \
                    left after a cleanup",
-        comparison: "the first half of the work",
+        comparison: "the first half of the workload",
         target: Targets::both(1.0, 1.0),
         in_quick: true,
         run: memory::plateau,

@@ -2,21 +2,21 @@
 
 use crate::claim::{Context, Evidence};
 use crate::report::MatmulPoint;
-use crate::subject::{Computation, Inputs, Subject, WorkReferee};
+use crate::subject::{Computation, Inputs, Subject, WorkloadReferee};
 use crate::trial::Arm;
 use gemm_common::Parallelism;
-use kiln_bench::{Fault, Number, Op};
+use kiln_bench::{ElementType, Fault, Op};
 
 /// The library, built into this program. It selects SIMD instructions at run time.
 pub(super) const LIBRARY: &str = "gemm 0.19";
 
 pub(super) fn square(context: &mut Context<'_>, n: usize) -> Result<Evidence, Fault> {
     let op = Op::Matmul { m: n, k: n, n };
-    let work = WorkReferee { op, number: Number::F32 };
+    let workload = WorkloadReferee { op, dtype: ElementType::F32 };
     let threads = context.device.info().limits.threads.unwrap_or(1) as usize;
     let library = Library { n, threads, sets: Vec::new(), result: vec![0.0; n * n] };
-    let mut arms = [Arm::new("kiln", Computation::of_work(work, context.device)), Arm::new("gemm", library)];
-    let (measured, _) = context.measure_bounded(&mut arms, &work)?;
+    let mut arms = [Arm::new("kiln", Computation::of_workload(workload, context.device)), Arm::new("gemm", library)];
+    let (measured, _) = context.measure_bounded(&mut arms, &workload)?;
     let rate = |arm: usize| op.flops() / measured.arms[arm].median();
     context.plots.matmul.push(MatmulPoint {
         device: context.device.info().id.clone(),

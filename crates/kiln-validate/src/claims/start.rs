@@ -4,7 +4,7 @@ use crate::claim::{Context, Evidence};
 use crate::subject::{Inputs, Referee, Subject};
 use crate::trial::Arm;
 use kiln::DeviceKind;
-use kiln_bench::{Effort, Fault};
+use kiln_bench::{Fault, SamplingConfig};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,12 +21,12 @@ pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let own = Process::new(program, Some(id.clone()), kept)?;
     let other = Process::new(program, (!is_cpu).then_some(id), fresh)?;
     // One start per sample.
-    let effort = Effort { sample: Duration::ZERO, ..context.effort };
+    let sampling = SamplingConfig { sample: Duration::ZERO, ..context.sampling };
     let names = if is_cpu { ["first result", "empty process"] } else { ["with kernels", "without kernels"] };
     let mut arms = [Arm::new(names[0], own), Arm::new(names[1], other)];
-    let whole = std::mem::replace(&mut context.effort, effort);
+    let whole = std::mem::replace(&mut context.sampling, sampling);
     let measured = context.measure(&mut arms, &Sum);
-    context.effort = whole;
+    context.sampling = whole;
     Ok(Evidence::faster(measured?, |s| (s * 1e3, "ms")))
 }
 

@@ -2,10 +2,10 @@
 
 use crate::claim::{Context, Evidence};
 use crate::report::RooflinePoint;
-use crate::subject::{Computation, Inputs, WorkReferee};
+use crate::subject::{Computation, Inputs, WorkloadReferee};
 use crate::trial::Arm;
 use kiln::{Device, DeviceKind, Tensor};
-use kiln_bench::{Fault, Number, Op};
+use kiln_bench::{ElementType, Fault, Op};
 
 /// Measures an op on many elements against the roofline.
 pub(super) fn many_elements(context: &mut Context<'_>, id: &str, op: fn(usize) -> Op) -> Result<Evidence, Fault> {
@@ -37,30 +37,31 @@ impl Context<'_> {
 }
 
 fn share_of_limit(context: &mut Context<'_>, id: &str, op: Op) -> Result<Evidence, Fault> {
-    let work = WorkReferee { op, number: Number::F32 };
-    let arm = Arm::new("kiln", Computation::of_work(work, context.device));
-    let (measured, least) = context.measure_bounded(&mut [arm], &work)?;
+    let workload = WorkloadReferee { op, dtype: ElementType::F32 };
+    let arm = Arm::new("kiln", Computation::of_workload(workload, context.device));
+    let (measured, roofline) = context.measure_bounded(&mut [arm], &workload)?;
     let median = measured.arms[0].median();
-    let (flops, bytes) = (op.flops(), op.bytes_read(work.number) + op.bytes_written(work.number));
+    let (flops, bytes) = (op.flops(), op.bytes_read(workload.dtype) + op.bytes_written(workload.dtype));
     context.plots.roofline.push(RooflinePoint {
         id: id.to_string(),
         device: context.device.info().id.clone(),
         flops_per_byte: flops / bytes,
         flops_per_s: flops / median,
-        limit_flops_per_s: flops / least,
+        limit_flops_per_s: flops / roofline,
     });
     let is_arithmetic = matches!(op, Op::Matmul { .. });
     let value = if is_arithmetic { (flops / median / 1e9, "GFLOP/s") } else { (bytes / median / 1e9, "GB/s") };
-    let ratio = measured.arms[0].share_of(least);
+    let ratio = measured.arms[0].share_of(roofline);
     Ok(Evidence::timed(measured, ratio, value))
 }
 
 pub(super) fn small_ops(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let count = if context.is_software() { 100 } else { 1000 };
-    let work = WorkReferee { op: Op::TinyIndependent { count, len: 16 }, number: Number::F32 };
+    let workload = WorkloadReferee { op: Op::TinyIndependent { count, len: 16 }, dtype: ElementType::F32 };
     let single = Computation::of_tensors(context.device, chunks, one_by_one);
-    let mut arms = [Arm::new("together", Computation::of_work(work, context.device)), Arm::new("one by one", single)];
-    let measured = context.measure(&mut arms, &work)?;
+    let mut arms =
+        [Arm::new("together", Computation::of_workload(workload, context.device)), Arm::new("one by one", single)];
+    let measured = context.measure(&mut arms, &workload)?;
     Ok(Evidence::faster(measured, |s| (s / count as f64 * 1e9, "ns an op")))
 }
 

@@ -80,7 +80,7 @@ fn limits(report: &Report) -> Panel {
     }
     for roof in &limits.devices {
         let text = format!("{}FLOP/s, copying {}B/s", rate(roof.peak_flops_per_s), rate(roof.copy_bytes_per_s));
-        lines.push((format!("Roof of {}", roof.device), text));
+        lines.push((format!("Roofline of {}", roof.device), text));
     }
     lines.push(("Starting a thread".to_string(), seconds(limits.thread_start_s)));
     lines.push(("Step of the clock".to_string(), seconds(limits.timer_resolution_s)));

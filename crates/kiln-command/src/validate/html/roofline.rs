@@ -4,7 +4,7 @@ use super::figure::{Figure, Panel, Table, devices};
 use super::number::{digits, rate, rate_tick, tick};
 use super::svg::{Axis, Frame, WIDTH, px};
 use kiln_validate::Report;
-use kiln_validate::report::{Outcome, Roof, RooflinePoint, Status};
+use kiln_validate::report::{DeviceRoofline, Outcome, RooflinePoint, Status};
 use maud::{Markup, html};
 
 pub(super) fn figure(report: &Report) -> Figure {
@@ -47,7 +47,7 @@ fn is_drawable(point: &RooflinePoint) -> bool {
     [point.flops_per_byte, point.flops_per_s].iter().all(|number| number.is_finite() && *number > 0.0)
 }
 
-fn has_roof(roof: &Roof) -> bool {
+fn has_roof(roof: &DeviceRoofline) -> bool {
     [roof.peak_flops_per_s, roof.copy_bytes_per_s].iter().all(|number| number.is_finite() && *number > 0.0)
 }
 
@@ -56,7 +56,7 @@ fn is_shown(point: &RooflinePoint, claims: &[Outcome]) -> bool {
     claims.iter().find(of_point).is_some_and(|claim| claim.status == Status::Shown)
 }
 
-fn draw(roof: &Roof, points: &[&RooflinePoint], claims: &[Outcome]) -> Markup {
+fn draw(roof: &DeviceRoofline, points: &[&RooflinePoint], claims: &[Outcome]) -> Markup {
     let (peak, copy) = (roof.peak_flops_per_s, roof.copy_bytes_per_s);
     let bend = peak / copy;
     let least = |of: fn(&RooflinePoint) -> f64, start: f64| points.iter().map(|point| of(point)).fold(start, f64::min);

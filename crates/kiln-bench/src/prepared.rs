@@ -4,12 +4,12 @@ use crate::{Arm, Fault};
 use std::rc::Rc;
 
 /// A prepared workload: its inputs are already in the library's memory.
-pub struct Ready {
+pub struct PreparedWorkload {
     run: Rc<dyn Fn() -> Result<(), Fault>>,
     output: Box<dyn Fn() -> Result<Vec<f32>, Fault>>,
 }
 
-impl Ready {
+impl PreparedWorkload {
     /// Creates a workload. `compute` returns one or several finished results; `read` returns the elements of one.
     pub fn new<T: 'static>(
         compute: impl Fn() -> Result<Vec<T>, Fault> + 'static,

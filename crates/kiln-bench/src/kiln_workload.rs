@@ -1,38 +1,38 @@
 //! Kiln's implementation of each workload, as a user would write it.
 
-use crate::{Number, Op, Ready};
+use crate::{ElementType, Op, PreparedWorkload};
 use kiln::nn::{AttentionOptions, PoolWindow};
 use kiln::{DType, Device, Result, Status, Tensor};
 
 /// A workload on a Kiln device, with its inputs uploaded.
 #[derive(Debug)]
-pub struct Ours {
+pub struct KilnWorkload {
     op: Op,
     inputs: Vec<Tensor>,
     /// The tensors `a_i` of [`Op::TinyIndependent`].
     singles: Vec<Tensor>,
 }
 
-impl Ours {
+impl KilnWorkload {
     /// Uploads the inputs to the device.
     ///
     /// # Errors
     /// Returns the errors of [`Tensor::from_slice`].
-    pub fn new(op: &Op, number: Number, device: &Device) -> Result<Self> {
-        Self::with_data(op, number, &op.data(number), device)
+    pub fn new(op: &Op, dtype: ElementType, device: &Device) -> Result<Self> {
+        Self::with_data(op, dtype, &op.data(dtype), device)
     }
 
     /// Like [`new`](Self::new), but takes the elements of [`Op::data`].
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn with_data(op: &Op, number: Number, data: &[Vec<f32>], device: &Device) -> Result<Self> {
+    pub fn with_data(op: &Op, dtype: ElementType, data: &[Vec<f32>], device: &Device) -> Result<Self> {
         let pairs = || op.inputs().into_iter().zip(data);
-        let inputs = pairs().map(|(input, elements)| tensor(elements, &input.shape, number, device));
+        let inputs = pairs().map(|(input, elements)| tensor(elements, &input.shape, dtype, device));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let singles = match *op {
             Op::TinyIndependent { len, .. } => {
-                data[0].chunks(len).map(|elements| tensor(elements, &[len], number, device)).collect::<Result<_>>()?
+                data[0].chunks(len).map(|elements| tensor(elements, &[len], dtype, device)).collect::<Result<_>>()?
             }
             _ => Vec::new(),
         };
@@ -77,8 +77,8 @@ impl Ours {
     }
 
     /// Converts to the form that all libraries share.
-    pub fn ready(self) -> Ready {
-        Ready::new(move || Ok(self.computed()?), |result| Ok(elements(result)?))
+    pub fn into_prepared(self) -> PreparedWorkload {
+        PreparedWorkload::new(move || Ok(self.computed()?), |result| Ok(elements(result)?))
     }
 
     /// Returns the expression, not yet computed, for [`Tensor::explain`].
@@ -143,10 +143,10 @@ fn elements(result: &Tensor) -> Result<Vec<f32>> {
     }
 }
 
-fn tensor(elements: &[f32], shape: &[usize], number: Number, device: &Device) -> Result<Tensor> {
-    match number {
-        Number::F32 => Tensor::from_slice(elements, shape, device),
-        Number::F16 => {
+fn tensor(elements: &[f32], shape: &[usize], dtype: ElementType, device: &Device) -> Result<Tensor> {
+    match dtype {
+        ElementType::F32 => Tensor::from_slice(elements, shape, device),
+        ElementType::F16 => {
             let halves: Vec<kiln::f16> = elements.iter().map(|element| kiln::f16::from_f32(*element)).collect();
             Tensor::from_slice(&halves, shape, device)
         }
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     fn every_op_is_right_and_has_the_stated_shape() {
         let device = Device::cpu().unwrap();
-        for (op, number) in small_ops() {
-            let ours = Ours::new(&op, number, &device).unwrap();
-            assert_eq!(op.check(number, &ours.output().unwrap()), Ok(Closeness::Close), "{op:?} {number}");
-            let results = ours.expression().unwrap();
+        for (op, dtype) in small_ops() {
+            let kiln = KilnWorkload::new(&op, dtype, &device).unwrap();
+            assert_eq!(op.check(dtype, &kiln.output().unwrap()), Ok(Closeness::Close), "{op:?} {dtype}");
+            let results = kiln.expression().unwrap();
             let shape: Vec<usize> = results[0].shape().to_vec();
             let wanted = op.output_shape();
             assert_eq!(shape, if results.len() > 1 { &wanted[1..] } else { &wanted[..] }, "{op:?}");

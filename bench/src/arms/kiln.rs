@@ -3,9 +3,9 @@
 use super::{Prepared, Task};
 use kiln::Device;
 use kiln::device::CpuOptions;
-use kiln_bench::Ours;
+use kiln_bench::KilnWorkload;
 
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {
     let device = Device::cpu_with(CpuOptions::new().threads(task.threads))?;
-    Ok(Ours::with_data(&task.op, task.number, task.data, &device)?.ready())
+    Ok(KilnWorkload::with_data(&task.op, task.dtype, task.data, &device)?.into_prepared())
 }

@@ -1,6 +1,6 @@
 """What is computed, once for each library: the table of ops with the form that each library's users would write.
 
-`kiln bench --list --json` says which works there are, on which shapes and numbers; this table only says how.
+`kiln bench --list --json` says which workloads there are, on which shapes and numbers; this table only says how.
 """
 
 import json
@@ -42,8 +42,8 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Work:
-    """A work as `kiln bench --list --json` describes it."""
+class Workload:
+    """A workload as `kiln bench --list --json` describes it."""
 
     id: str
     op: str
@@ -54,17 +54,17 @@ class Work:
     targets: dict[str, float]
 
     @staticmethod
-    def of(line: dict[str, Any]) -> "Work":
+    def of(line: dict[str, Any]) -> "Workload":
         op = dict(line["op"])
         inputs = [Input(tuple(i["shape"]), i["seed"], i["scale"], i["is_whole"]) for i in line["inputs"]]
         name = op.pop("op")
-        return Work(line["work"], name, op, tuple(inputs), line["ops_per_run"], line["flops"], line["targets"])
+        return Workload(line["workload"], name, op, tuple(inputs), line["ops_per_run"], line["flops"], line["targets"])
 
 
-def list_works(program: Path) -> list[Work]:
+def list_workloads(program: Path) -> list[Workload]:
     command = [str(program), "bench", "--list", "--json"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    return [Work.of(json.loads(line)) for line in lines]
+    return [Workload.of(json.loads(line)) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -303,26 +303,26 @@ OPS: dict[str, Op] = {
 }
 
 
-def arguments(work: Work) -> dict[str, int]:
+def arguments(workload: Workload) -> dict[str, int]:
     """The sizes that a form takes beside its inputs."""
-    names = {"tiny-chain": ("chains", "steps"), "topk": ("k",)}.get(work.op, ())
-    return {name: work.sizes[name] for name in names}
+    names = {"tiny-chain": ("chains", "steps"), "topk": ("k",)}.get(workload.op, ())
+    return {name: workload.sizes[name] for name in names}
 
 
-def weights(work: Work) -> tuple[int, ...]:
+def weights(workload: Workload) -> tuple[int, ...]:
     """Which inputs are weights. A product with one row is that of a layer for one token."""
-    return (1,) if work.op == "matmul" and work.sizes["m"] == 1 else OPS[work.op].weights
+    return (1,) if workload.op == "matmul" and workload.sizes["m"] == 1 else OPS[workload.op].weights
 
 
 class WrongOutput(Exception):
     """Where an output is off by more than rounding explains, even if every sum is rounded to the dtype on the way."""
 
 
-def is_rough(work: Work, dtype: np.dtype[Any], inputs: Sequence[Array], output: Array) -> bool:
+def is_rough(workload: Workload, dtype: np.dtype[Any], inputs: Sequence[Array], output: Array) -> bool:
     """Compares an output with the reference in `f64`: whether it is further off than some roundings of the result explain, as
     where a library rounds sums to `f16` on the way. The bounds are those of `kiln-bench`."""
-    op = OPS[work.op]
-    expected, terms = op.reference(*(array.astype(np.float64) for array in inputs), **arguments(work))
+    op = OPS[workload.op]
+    expected, terms = op.reference(*(array.astype(np.float64) for array in inputs), **arguments(workload))
     output = output.astype(np.float64).reshape(np.shape(output))
     if output.size != np.size(expected):
         raise WrongOutput(f"expected {np.size(expected)} elements, found {output.size}")
