@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-const WORKS: [&str; 2] = ["tiny-chain", "tiny-independent"];
+const WORKLOADS: [&str; 2] = ["tiny-chain", "tiny-independent"];
 const ROUNDS: usize = 300;
 /// Warm-up rounds, which are discarded.
 const WARM_UP: usize = 20;
@@ -22,7 +22,7 @@ const RUNS: u32 = 4;
 pub(crate) fn run(root: &Path, with_build: bool) -> Result<(), String> {
     let build = ["build", "--release", "--package", "kiln-command"];
     let folder = root.join("target/events-cost");
-    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
     let keep = |name: &str| {
         let from = root.join("target/release/kiln");
         fs::copy(&from, folder.join(name)).map_err(|error| format!("cannot copy {}: {error}", from.display()))
@@ -37,37 +37,37 @@ pub(crate) fn run(root: &Path, with_build: bool) -> Result<(), String> {
     }
     let (without, with) = (folder.join("without"), folder.join("with"));
     let events = folder.join("events.jsonl");
-    for work in WORKS {
+    for workload in WORKLOADS {
         for program in [&without, &with] {
-            check(program, work)?;
+            check(program, workload)?;
         }
-        compare(work, &without, &with, &events)?;
+        compare(workload, &without, &with, &events)?;
     }
     Ok(())
 }
 
 /// Lets the program check its output against the reference.
-fn check(program: &Path, work: &str) -> Result<(), String> {
-    let output = Command::new(program).args(["bench", work, "--quick"]).env_remove("KILN_EVENTS").output();
+fn check(program: &Path, workload: &str) -> Result<(), String> {
+    let output = Command::new(program).args(["bench", workload, "--quick"]).env_remove("KILN_EVENTS").output();
     let output = output.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     if output.status.success() && text.contains("output checked") {
         return Ok(());
     }
-    Err(format!("{work} expected a checked output of {}, found {text}", program.display()))
+    Err(format!("{workload} expected a checked output of {}, found {text}", program.display()))
 }
 
-fn compare(work: &str, without: &Path, with: &Path, events: &Path) -> Result<(), String> {
+fn compare(workload: &str, without: &Path, with: &Path, events: &Path) -> Result<(), String> {
     let mut arms = [Server::start(without, None)?, Server::start(with, None)?, Server::start(with, Some(events))?];
     let outputs = arms.iter_mut().enumerate().map(|(index, arm)| {
         let path = events.with_file_name(format!("output-{index}.npy"));
-        arm.ask(&json!({ "do": "prepare", "work": work, "dtype": "f32" }))?;
+        arm.ask(&json!({ "do": "prepare", "workload": workload, "dtype": "f32" }))?;
         arm.ask(&json!({ "do": "output", "path": path }))?;
         fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
     });
     let outputs = outputs.collect::<Result<Vec<_>, String>>()?;
     if outputs.iter().any(|output| *output != outputs[0]) {
-        return Err(format!("{work} expected the same output with and without events, found others"));
+        return Err(format!("{workload} expected the same output with and without events, found different ones"));
     }
     let mut random = 1u64;
     let mut rounds: Vec<[f64; 3]> = Vec::new();
@@ -86,24 +86,24 @@ fn compare(work: &str, without: &Path, with: &Path, events: &Path) -> Result<(),
         }
     }
     for (arm, name) in ["compiled out", "off", "on"].into_iter().enumerate() {
-        let [low, median, high] = middle(rounds.iter().map(|round| round[arm] / 1e3).collect());
-        let [ratio_low, ratio, ratio_high] = middle(rounds.iter().map(|round| round[arm] / round[0]).collect());
+        let [low, median, high] = median_interval(rounds.iter().map(|round| round[arm] / 1e3).collect());
+        let [ratio_low, ratio, ratio_high] = median_interval(rounds.iter().map(|round| round[arm] / round[0]).collect());
         println!(
-            "{work:18} {name:13} {median:8.1} µs ({low:.1} to {high:.1})  ratio {ratio:.4} ({ratio_low:.4} to {ratio_high:.4})"
+            "{workload:18} {name:13} {median:8.1} µs ({low:.1} to {high:.1})  ratio {ratio:.4} ({ratio_low:.4} to {ratio_high:.4})"
         );
     }
-    let [low, ratio, high] = middle(rounds.iter().map(|round| round[2] / round[1]).collect());
-    println!("{work:18} on over off: {ratio:.4} ({low:.4} to {high:.4}), {ROUNDS} rounds");
+    let [low, ratio, high] = median_interval(rounds.iter().map(|round| round[2] / round[1]).collect());
+    println!("{workload:18} on / off: {ratio:.4} ({low:.4} to {high:.4}), {ROUNDS} rounds");
     Ok(())
 }
 
 /// Returns the median and the bounds of its 95 % confidence interval: lower bound, median, upper bound.
-fn middle(mut values: Vec<f64>) -> [f64; 3] {
+fn median_interval(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     // 1.96·√n / 2 ranks to each side, the normal approximation to the binomial.
-    let (half, reach) = (values.len() / 2, (0.98 * (values.len() as f64).sqrt()).ceil() as usize);
+    let (half, margin) = (values.len() / 2, (0.98 * (values.len() as f64).sqrt()).ceil() as usize);
     let last = values.len().saturating_sub(1);
-    [half.saturating_sub(reach), half.min(last), (half + reach).min(last)].map(|place| values[place])
+    [half.saturating_sub(margin), half.min(last), (half + margin).min(last)].map(|rank| values[rank])
 }
 
 /// `kiln bench --serve` on one thread.
@@ -128,9 +128,9 @@ impl Server {
     }
 
     fn ask(&mut self, request: &Value) -> Result<Value, String> {
-        writeln!(self.requests, "{request}").map_err(|error| format!("cannot ask the child: {error}"))?;
+        writeln!(self.requests, "{request}").map_err(|error| format!("cannot write to the child: {error}"))?;
         let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(|error| format!("cannot hear the child: {error}"))?;
+        self.answers.read_line(&mut line).map_err(|error| format!("cannot read from the child: {error}"))?;
         let answer: Value =
             serde_json::from_str(&line).map_err(|error| format!("expected JSON, found {line}: {error}"))?;
         match answer.get("error") {
@@ -160,9 +160,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_is_around_the_median_and_inside_of_the_values() {
-        assert_eq!(middle(vec![3.0, 1.0, 2.0]), [1.0, 2.0, 3.0]);
-        let [low, median, high] = middle((0..100).map(f64::from).collect());
+    fn the_interval_surrounds_the_median_and_stays_within_the_values() {
+        assert_eq!(median_interval(vec![3.0, 1.0, 2.0]), [1.0, 2.0, 3.0]);
+        let [low, median, high] = median_interval((0..100).map(f64::from).collect());
         assert_eq!([low, median, high], [40.0, 50.0, 60.0]);
     }
 }

@@ -72,7 +72,7 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     NamedCommand::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
     let (joining, alone): (Vec<_>, Vec<_>) =
         workspace::members(root)?.into_iter().partition(|member| member.joins_features);
-    for (name, members) in [("bare clippy", alone), ("bare clippy of those that join features", joining)] {
+    for (name, members) in [("bare clippy", alone), ("bare clippy of crates with shared features", joining)] {
         if let Some(command) = suite::bare(name, &["clippy"], &members) {
             command.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
         }

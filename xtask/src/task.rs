@@ -6,14 +6,14 @@ usage: cargo xtask <task> [flags]
 
 tasks:
   check [--no-tests]         cheapest first: fmt, tidy, clippy, docs, tests
-  test [--all] [-p CRATE]... the tests of the workspace, or of the crates named; --all adds tests without
+  test [--all] [-p CRATE]... the tests of the workspace, or of the named crates; --all adds tests without
                              default features and vector instructions, and loom
   bless [-p CRATE]...        run the tests and rewrite the golden files; review the diff
-  tidy                       the rules a compiler does not check: layers, file sizes, manifests, links, ARCHITECTURE.md
-  package                    make the packages of all crates that are published, in order, without building them
-  validate                   every claim, quickly; fails on a wrong output or a ratio half of the committed one
+  tidy                       rules that the compiler does not check: layers, file sizes, manifests, links, ARCHITECTURE.md
+  package                    package all published crates in order, without building them
+  validate                   quick run of every claim; fails on a wrong output or a ratio below half of the baseline
   check-macos                type-check the workspace for macOS, from Linux or on a Mac
-  events-cost [--no-build]   cost of events on small ops: compiled out, off, on; builds for release first
+  events-cost [--no-build]   cost of events on small ops: compiled out, off, on; makes release builds first
   help                       this text";
 
 /// A task of `cargo xtask`.
