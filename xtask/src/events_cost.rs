@@ -87,7 +87,8 @@ fn compare(workload: &str, without: &Path, with: &Path, events: &Path) -> Result
     }
     for (arm, name) in ["compiled out", "off", "on"].into_iter().enumerate() {
         let [low, median, high] = median_interval(rounds.iter().map(|round| round[arm] / 1e3).collect());
-        let [ratio_low, ratio, ratio_high] = median_interval(rounds.iter().map(|round| round[arm] / round[0]).collect());
+        let [ratio_low, ratio, ratio_high] =
+            median_interval(rounds.iter().map(|round| round[arm] / round[0]).collect());
         println!(
             "{workload:18} {name:13} {median:8.1} µs ({low:.1} to {high:.1})  ratio {ratio:.4} ({ratio_low:.4} to {ratio_high:.4})"
         );

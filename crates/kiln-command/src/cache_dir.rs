@@ -135,7 +135,7 @@ impl CacheDir {
             return self;
         };
         if let Err(error) = probe(nearest) {
-            let verb = if exists { "write to" } else { "make it in" };
+            let verb = if exists { "write to" } else { "create it in" };
             let fault = format!("cannot {verb} {}: {error}", nearest.display());
             return Self::new(self.path, self.source, CacheDirState::Unwritable).with_fault(fault, elsewhere());
         }

@@ -18,14 +18,14 @@ Examples:
   kiln completions powershell >> $PROFILE
 
 Exit status:
-  0  done
+  0  success
   1  the script could not be written
-  2  the command line was not understood";
+  2  the command line is invalid";
 
-/// Writes a script that makes a shell complete the commands, options and names of `kiln`.
+/// Writes a shell completion script for `kiln`.
 ///
-/// bash and zsh also complete the names of ops and workloads, and like fish those of claims, dtypes and devices; files are completed where files
-/// are meant. With zsh, the folder of the file has to be in `fpath` before `compinit` runs.
+/// bash and zsh complete names of ops, workloads, claims, dtypes and devices; fish completes claims, dtypes and devices. File arguments
+/// complete to files. With zsh, the directory of the script must be in `fpath` before `compinit` runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

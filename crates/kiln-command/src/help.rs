@@ -17,8 +17,8 @@ pub(crate) fn all() -> Vec<(String, Command)> {
 
 /// Returns the part of a long help below a heading.
 fn part<'a>(help: &'a str, heading: &str) -> Option<&'a str> {
-    let (_, behind) = help.split_once(&format!("{heading}:\n"))?;
-    Some(behind.split_once("\n\n").map_or(behind, |(part, _)| part))
+    let (_, rest) = help.split_once(&format!("{heading}:\n"))?;
+    Some(rest.split_once("\n\n").map_or(rest, |(part, _)| part))
 }
 
 /// Splits a line like a shell, without its description after several spaces and without redirections.
@@ -64,7 +64,7 @@ fn every_command_has_examples_that_are_understood_and_exit_codes() {
 #[test]
 fn lines_of_examples_are_read_as_a_shell_reads_them() {
     let table: [(&str, &[&str]); 3] = [
-        ("  kiln eval \"a + b\" --in a=a.npy   said about it", &["kiln", "eval", "a + b", "--in", "a=a.npy"]),
+        ("  kiln eval \"a + b\" --in a=a.npy   a description", &["kiln", "eval", "a + b", "--in", "a=a.npy"]),
         ("kiln man > kiln.1", &["kiln", "man"]),
         ("kiln completions elvish >> rc.elv", &["kiln", "completions", "elvish"]),
     ];

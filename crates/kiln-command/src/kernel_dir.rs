@@ -20,10 +20,10 @@ impl KernelDir {
             // The store detects whether it is writable; existing contents can be read regardless.
             (CacheDirState::Ready | CacheDirState::NotCreated, Some(path)) => Ok(Self(path.join("kernels"))),
             (_, path) => {
-                let place = path.map_or_else(String::new, |path| format!(" {}", path.display()));
+                let shown = path.map_or_else(String::new, |path| format!(" {}", path.display()));
                 let fault = dir.fault.unwrap_or_else(|| "it cannot be used".to_string());
                 let fix = dir.fix.map_or_else(String::new, |fix| format!("; fix: {fix}"));
-                Err(format!("the cache directory{place}: {fault}{fix}"))
+                Err(format!("the cache directory{shown}: {fault}{fix}"))
             }
         }
     }
@@ -68,7 +68,7 @@ fn open(name: Option<&str>, time_limit: Option<Duration>, has_kernels: impl Fn(&
     };
     let device = open_with(name, options, time_limit)?;
     if let Some(fault) = fault.filter(|_| has_kernels(&device)) {
-        warn_not_kept(&fault);
+        warn_not_stored(&fault);
     }
     Ok(settings::watched(device)?)
 }
@@ -89,8 +89,8 @@ pub(crate) fn open_with(name: Option<&str>, kernels: KernelCacheOptions, limit: 
 }
 
 /// Warns that a compiled kernel is not stored.
-pub(crate) fn warn_not_kept(fault: &str) {
-    terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
+pub(crate) fn warn_not_stored(fault: &str) {
+    terminal::warn(&format!("the compiled kernel is not stored: {fault}"));
 }
 
 /// Returns why some compiled kernels of a device are not stored; `None` if all are.
@@ -100,7 +100,7 @@ pub(crate) fn lost(disk: &DiskTierState) -> Option<String> {
         DiskTierState::Open { statistics } if statistics.put_failures + statistics.puts_not_tried > 0 => {
             // A working store skips only entries that are too large, unless an earlier write failed.
             let is_too_large = statistics.put_failures == 0;
-            let fault = if is_too_large { "larger than an entry of the store may be" } else { "a write failed" };
+            let fault = if is_too_large { "larger than the maximum entry size of the store" } else { "a write failed" };
             Some(write_fault(statistics).unwrap_or_else(|| fault.to_string()))
         }
         _ => None,

@@ -44,21 +44,21 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln doctor                                what there is on this machine, and what is missing
-  kiln validate --quick                      what Kiln claims about its speed, shown here or not
+  kiln doctor                                check devices, drivers and the kernel cache
+  kiln validate --quick                      verify the performance claims on this machine
   kiln eval \"relu(a*b+1).sum(1)\" --in a=a.npy --in b=b.npy
-  kiln ops                                   what can be computed
-  kiln bench matmul --quick                  how fast it is
-  kiln help cache                            the long help of a command, with examples; `--help` is the same
+  kiln ops                                   list the ops
+  kiln bench matmul --quick                  benchmark matmul
+  kiln help cache                            help for a command, with examples; same as `kiln cache --help`
 
 Exit status:
-  0  done, and all is well
-  1  something is broken, or could not be done; standard error says what
-  2  the command line was not understood";
+  0  success
+  1  failure, or a problem was found; standard error says which
+  2  the command line is invalid";
 
 /// GPU compute runtime and tensor library.
 ///
-/// Commands write colours to a terminal only, and none where NO_COLOR is set. Those that a program would read take `--json`.
+/// Output is coloured only on a terminal, and never if NO_COLOR is set. Most commands write JSON with `--json`.
 #[derive(Debug, Parser)]
 #[command(name = "kiln", version, arg_required_else_help = true, after_long_help = EXAMPLES)]
 struct Cli {

@@ -11,20 +11,20 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln man                                   the page of the program; `kiln man | man -l -` shows it
-  kiln man --dir ~/.local/share/man/man1     a page for the program and one for each command
+  kiln man                                   the page of `kiln`; view it with `kiln man | man -l -`
+  kiln man --dir ~/.local/share/man/man1     all pages, one per command
 
 Exit status:
-  0  done
+  0  success
   1  a page could not be written
-  2  the command line was not understood";
+  2  the command line is invalid";
 
 /// Writes the manual pages of `kiln`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Write `kiln.1`, `kiln-bench.1` and so on into this folder, which is made where there is none, in the place of those that are there. Without it, the page of the program is
-    /// written to standard output.
+    /// Write `kiln.1`, `kiln-bench.1` and so on to this directory, creating it and replacing existing pages. Without it, the page of `kiln`
+    /// is written to standard output.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         terminal::write(&mut io::stdout(), pages.first().map_or("", |(_, text)| text))?;
         return Ok(ExitCode::SUCCESS);
     };
-    fs::create_dir_all(dir).map_err(|error| format!("cannot make the folder {}: {error}", dir.display()))?;
+    fs::create_dir_all(dir).map_err(|error| format!("cannot create the directory {}: {error}", dir.display()))?;
     for (name, text) in &pages {
         terminal::write_file(&dir.join(name), text)?;
     }

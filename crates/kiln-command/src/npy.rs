@@ -277,7 +277,7 @@ impl<'a> Cursor<'a> {
         let kind = KINDS.iter().find(|(_, _, description, _)| *description == found).map(|(kind, ..)| *kind);
         kind.ok_or_else(|| {
             let found = found.escape_debug();
-            format!("expected elements of {known}, found '{found}'; convert them, as with `a.astype('<f4')`")
+            format!("expected elements of {known}, found '{found}'; convert them, for example with `a.astype('<f4')`")
         })
     }
 

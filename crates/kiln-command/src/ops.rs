@@ -11,29 +11,29 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln ops                                   every op
-  kiln ops gelu softmax                      some of them
-  kiln ops --json                            for programs: dtypes one by one, bounds as numbers
+  kiln ops                                   all ops
+  kiln ops gelu softmax                      two ops
+  kiln ops --json                            as JSON, with every dtype and numeric error bounds
 
 Exit status:
-  0  done
-  1  there is no op of such a name
-  2  the command line was not understood";
+  0  success
+  1  there is no op with this name
+  2  the command line is invalid";
 
-/// Lists the ops with what they compute, their arguments, dtypes, gradients and accuracy.
+/// Lists the ops with their formula, arguments, dtypes, gradients and accuracy.
 ///
-/// These are the functions of `kiln eval`; most of them are methods of `Tensor` under the same name. KIND says how an op runs where it is
-/// alone: `elementwise` ops fuse with each other and with reductions and kernels beside them, a `reduction` takes what is before it along, a
-/// `kernel` is written by hand, a `composite` op is made of others, a `view` computes nothing, and a `fill` makes elements of nothing.
+/// These are the functions of `kiln eval`; most of them are methods of `Tensor` under the same name. KIND says how an
+/// op runs: `elementwise` ops fuse with each other and with adjacent reductions and kernels, a `reduction` fuses the elementwise ops before
+/// it, a `kernel` is hand-written, a `composite` op is made of others, a `view` computes nothing, and a `fill` creates a tensor.
 /// DTYPES are `floats` (f16, bf16, f32), `integers` (i32, u32, u8), or `all`.
 ///
-/// GRADIENT is `yes`, `zero` where it is zero throughout (steps and questions), `no` where `backward` refuses the op, and `-` where there
-/// are no floats. ACCURACY is how far an `f32` may be from the exact result on any device, in units of its last place (ulp) with an amount on
-/// top, or as `64: 1e-6` so much where operands have 64 elements along each axis and none is above 1; more and larger elements allow more.
+/// GRADIENT is `yes`, `zero` if it is zero everywhere (step functions, comparisons), `no` if `backward` refuses the op, and `-` if the op
+/// takes no floats. ACCURACY is the maximum error of an `f32` result on any device, in units in the last place (ulp) plus an absolute error. `64:
+/// 1e-6` is the absolute error if operands have 64 elements along each axis, of magnitude at most 1; it grows with both.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The ops that are shown. Default: all.
+    /// Ops to show. Default: all.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Write one JSON object with the fields `format` and `ops`.
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
 pub(crate) fn find(name: &str) -> Result<Function, String> {
     Function::by_name(name).ok_or_else(|| {
         let near = match &similar(name, Function::all().map(Function::name))[..] {
-            [] => "`kiln ops` shows them".to_string(),
+            [] => "`kiln ops` lists them".to_string(),
             near => format!("similar: {}", near.join(", ")),
         };
         format!("expected the name of an op, found `{}`; {near}", plain(name))

@@ -9,15 +9,15 @@ use std::str::FromStr;
 /// How a kernel is compiled.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SourceArgs {
-    /// The entry point. Not needed where the kernel has only one.
+    /// Entry point. Optional if the kernel has only one.
     #[arg(long, value_name = "FUNCTION")]
     entry: Option<String>,
-    /// The value of an `override` of the kernel. May be given several times.
+    /// Value of an `override` constant. Repeatable.
     #[arg(long = "constant", value_name = "NAME=NUMBER", value_parser = Named::<f64>::parse)]
     constants: Vec<Named<f64>>,
-    /// How it is compiled: `bounds-checks`, `fast-math`, `debug-info`, `unbounded-loops` or `uninitialised-workgroup`
-    /// with `on` or `off`; `optimisation` with `full` or `none`. On the CPU device `bounds-checks=off` leaves out the checks that are
-    /// proven needless, and no others; `debug-info` changes nothing. May be given several times.
+    /// Compiler option: `bounds-checks`, `fast-math`, `debug-info`, `unbounded-loops` or `uninitialised-workgroup`
+    /// with `on` or `off`; `optimisation` with `full` or `none`. On the CPU device, `bounds-checks=off` removes only checks that
+    /// are proven redundant, and `debug-info` has no effect. Repeatable.
     #[arg(long = "option", value_name = "NAME=SETTING", value_parser = parse_setting)]
     settings: Vec<Named<String>>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn compile(device: &Device, source: KernelSource) -> Fallible<Kernel>
         let text = error.to_string();
         let missing = text.split_once("expected a value for the constant `").and_then(|(_, rest)| rest.split_once('`'));
         match missing {
-            Some((name, _)) => format!("{text}; `--constant {name}=NUMBER` gives it").into(),
+            Some((name, _)) => format!("{text}; set it with `--constant {name}=NUMBER`").into(),
             None => error.into(),
         }
     })
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_says_what_would_be() {
+    fn an_invalid_setting_names_the_valid_ones() {
         for (text, error) in [
             ("fast-math", "expected NAME=SETTING"),
             ("fast-math=yes", "expected `on` or `off`, found `yes`"),

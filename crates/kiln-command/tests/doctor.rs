@@ -92,7 +92,7 @@ fn text_is_plain_in_a_pipe_and_says_the_verdict_last() {
     assert!(!out.contains('\u{1b}'), "{out:?}");
     assert!(out.starts_with(&format!("kiln {} on ", env!("CARGO_PKG_VERSION"))), "{out}");
     assert!(out.lines().any(|line| line.starts_with("  ok       cpu")), "{out}");
-    assert!(out.lines().last().unwrap().starts_with("Kiln works here; the default device is "), "{out}");
+    assert!(out.lines().last().unwrap().starts_with("No problems found; the default device is "), "{out}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ mod permissions {
             command.uid(NOBODY).gid(NOBODY);
         }
         command.args(["doctor", "--json"]);
-        for (path, verb) in [(dir.clone(), "cannot write to "), (dir.join("kiln"), "cannot make it in ")] {
+        for (path, verb) in [(dir.clone(), "cannot write to "), (dir.join("kiln"), "cannot create it in ")] {
             let output = command.env("KILN_CACHE_DIR", &path).output().unwrap();
             let report = json(&output);
             assert_eq!((output.status.code(), &report["cache_directory"]["state"]), (Some(1), &"unwritable".into()));

@@ -77,7 +77,7 @@ fn a_name_that_is_both_says_which_it_is() {
     let output = kiln(&["bench", "softmax", "--list"]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
     let output = kiln(&["bench", "sum", "--quick", "--threads", "1"]);
-    assert_eq!(text(&output.stderr), "note: `sum` is taken as workloads; with `--shape` it is the op\n");
+    assert_eq!(text(&output.stderr), "note: `sum` selects workloads; add `--shape` to benchmark the op\n");
     assert!(text(&output.stdout).starts_with("sum-1m"), "{}", text(&output.stdout));
 }
 
@@ -85,9 +85,9 @@ fn a_name_that_is_both_says_which_it_is() {
 fn what_cannot_be_done_is_said() {
     let table: [(&[&str], i32, &str); 13] = [
         (&["ops", "sotfmax"], 1, "error: expected the name of an op, found `sotfmax`; similar: softmax"),
-        (&["ops", "frobnicate"], 1, "found `frobnicate`; `kiln ops` shows them"),
+        (&["ops", "frobnicate"], 1, "found `frobnicate`; `kiln ops` lists them"),
         (&["bench", "tanhh", "--shape", "4"], 1, "expected the name of an op, found `tanhh`; similar: tanh"),
-        (&["bench", "tanh"], 1, "it is an op: `kiln bench tanh --shape 1024x1024` measures it"),
+        (&["bench", "tanh"], 1, "it is an op: use `kiln bench tanh --shape 1024x1024`"),
         (&["bench", "gather", "--shape", "4x4"], 1, "`gather` has no reference that its output could be checked by"),
         (
             &["bench", "add", "--shape", "4", "--shape", "4", "--shape", "4"],
@@ -99,7 +99,7 @@ fn what_cannot_be_done_is_said() {
         (&["bench", "matmul", "--shape", "4x5"], 1, "matmul expected"),
         (&["bench", "exp", "--shape", "4", "--dtype", "i32"], 1, "exp expected a dtype of f16, bf16, f32"),
         (&["bench", "exp", "--shape", "0x4"], 1, "`--shape` expected at least one element"),
-        (&["bench", "exp", "--shape", "4y4"], 2, "expected lengths as in `1000` or `64x32`, found `4y4`"),
+        (&["bench", "exp", "--shape", "4y4"], 2, "expected lengths such as `1000` or `64x32`, found `4y4`"),
         (&["bench", "add-1m", "--dtype", "i32"], 1, "workloads expected `f32` or `f16`, found `i32`"),
     ];
     for (args, code, message) in table {
@@ -136,7 +136,7 @@ fn manual_pages_are_rendered_without_a_warning() {
     let no_dir = dir.path().join("kiln.1/below");
     let output = kiln(&["man", "--dir", no_dir.to_str().unwrap()]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
-    assert!(text(&output.stderr).starts_with("error: cannot make the folder "), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("error: cannot create the directory "), "{}", text(&output.stderr));
 }
 
 fn check_page(page: &Path) {

@@ -81,7 +81,7 @@ fn the_fault_of_the_program_is_passed_on() {
     let run = profile(&["--no-limits"], &["eval", "ones(2) +"]);
     assert_eq!(run.output.status.code(), Some(1));
     let error = text(&run.output.stderr);
-    assert!(error.contains("warning: `kiln eval ones(2) +` ended with status 1"), "{error}");
+    assert!(error.contains("warning: `kiln eval ones(2) +` exited with status 1"), "{error}");
     let run = profile(&[], &["doctor", "--nonsense"]);
     assert_eq!(run.output.status.code(), Some(2), "the status of the command itself");
 }

@@ -20,7 +20,7 @@ fn report_is_written_beside_the_score_card_and_its_place_is_told() {
     let output = validate(&path, &["--json"]);
     let (told, found) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains(&format!("the report with plots is in {}", path.display())), "{told}");
+    assert!(told.contains(&format!("report: {}", path.display())), "{told}");
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     assert_eq!(found["summary"]["shown"], 1);
     let page = fs::read_to_string(&path).unwrap();

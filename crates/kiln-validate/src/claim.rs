@@ -126,7 +126,7 @@ impl Context<'_> {
         let roofline_s = self
             .limits
             .roofline_s(&workload.op, workload.dtype)
-            .ok_or("expected a workload with a limit, found none")?;
+            .ok_or("expected a workload with a roofline, found none")?;
         Ok((measured.bounded(roofline_s), roofline_s))
     }
 }
@@ -191,7 +191,7 @@ impl Claim {
             checks: Vec::new(),
         };
         match evidence {
-            Err(fault) => outcome.reason = format!("it could not run: {fault}"),
+            Err(fault) => outcome.reason = format!("could not run: {fault}"),
             Ok(Evidence::Declined(reason)) => outcome.reason = reason,
             Ok(Evidence::Found { ratio, value: (value, unit), times, checks }) => {
                 (outcome.status, outcome.reason) = verdict(ratio, target, &checks);

@@ -292,7 +292,7 @@ pub struct Tier {
 pub struct Fusion {
     /// The device.
     pub device: String,
-    /// `fused` or `one by one`.
+    /// `fused` or `unfused`.
     pub form: String,
     /// ElementType of kernel launches.
     pub launches: u64,

@@ -123,7 +123,7 @@ pub fn validate(
     }
     let clock = SystemClock::default();
     let count = 1 + devices.len() + steps.len();
-    on_progress(Progress { done: 0, steps: count, next: "the machine", device: "" });
+    on_progress(Progress { done: 0, steps: count, next: "machine limits", device: "" });
     let began_unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut report = Report {
         format: FORMAT,
@@ -141,9 +141,9 @@ pub fn validate(
     let mut done = 1;
     for device in devices {
         let id = device.info().id.as_str();
-        on_progress(Progress { done, steps: count, next: "the device", device: id });
-        let mut limits = DeviceLimits::measure(device)
-            .map_err(|fault| format!("the limits of the device cannot be measured: {fault}"));
+        on_progress(Progress { done, steps: count, next: "device limits", device: id });
+        let mut limits =
+            DeviceLimits::measure(device).map_err(|fault| format!("cannot measure the limits of the device: {fault}"));
         done += 1;
         for (_, claim, target) in steps.iter().filter(|(of, ..)| of.is_same(device)) {
             on_progress(Progress { done, steps: count, next: claim.id, device: id });

@@ -8,7 +8,7 @@ use kiln_bench::{Fault, SamplingConfig};
 
 /// Names of the checks.
 pub mod check {
-    /// The output of timed runs is right.
+    /// The output of timed runs is correct.
     pub const OUTPUT: &str = "output";
     /// Runs on unseen inputs take as long as the timed ones.
     pub const WORK: &str = "work";
@@ -81,8 +81,8 @@ impl Measured {
         for times in &self.arms {
             let share = roofline_s / times.median();
             let passed = share <= 1.0 / MIN_OF_LIMIT;
-            let what = if passed { "" } else { ": faster than the machine can be" };
-            let detail = format!("{}: {:.0} % of the machine's limit{what}", times.name, share * 100.0);
+            let what = if passed { "" } else { ": faster than the machine allows" };
+            let detail = format!("{}: {:.0} % of the roofline{what}", times.name, share * 100.0);
             self.checks.push(Check::new(check::ROOFLINE, passed, detail));
         }
         self
@@ -288,14 +288,14 @@ impl Running<'_, '_> {
 
     fn output(&self) -> Check {
         let judged = self.late.len() + self.fresh.len();
-        let right = format!("right in all of {judged} samples");
+        let right = format!("correct in all {judged} checked samples");
         self.check(check::OUTPUT, self.wrong.is_none(), self.wrong.as_ref().unwrap_or(&right))
     }
 
     fn work(&self, times: &Times) -> Check {
         let times_as_long = |(took, memory): &(f64, f64)| (took - memory).max(0.0) / times.median();
         let fresh = self.fresh.iter().map(times_as_long).fold(f64::INFINITY, f64::min);
-        let what = if fresh > MAX_FRESH { ": answers were kept or work was left out" } else { "" };
+        let what = if fresh > MAX_FRESH { ": results were cached or work was skipped" } else { "" };
         let detail = format!("a run on new inputs takes {fresh:.2} times as long as the timed ones{what}");
         self.check(check::WORK, fresh <= MAX_FRESH, detail)
     }
@@ -304,9 +304,9 @@ impl Running<'_, '_> {
         // Unfinished work delays every read; descheduling delays only one. The minimum tells them apart.
         let late = self.late.iter().copied().fold(f64::INFINITY, f64::min);
         let detail = if late > 0.5 {
-            format!("not synchronised: reading the output waited for {late:.1} samples that were still going on")
+            format!("not synchronised: reading the output waited for {late:.1} samples of unfinished work")
         } else {
-            "reading the output did not wait for work".to_string()
+            "no work was pending when the clock stopped".to_string()
         };
         self.check(check::SYNCHRONISED, late <= 0.5, detail)
     }
@@ -317,11 +317,11 @@ impl Running<'_, '_> {
         let is_steady = (0.0..=MAX_SPREAD).contains(&times.spread());
         let passed = steps >= MIN_STEPS && is_steady;
         let detail = if !is_steady {
-            format!("too noisy: half of the samples lie {:.0} % of their median apart", percent.abs())
+            format!("too noisy: the interquartile range is {:.0} % of the median", percent.abs())
         } else if passed {
-            format!("samples are {steps:.0} steps of the clock long and lie {percent:.0} % apart")
+            format!("samples span {steps:.0} clock steps; their interquartile range is {percent:.0} % of the median")
         } else {
-            format!("samples are only {steps:.1} steps of the clock long")
+            format!("samples span only {steps:.1} clock steps")
         };
         self.check(check::CLOCK, passed, detail)
     }
@@ -338,5 +338,5 @@ fn order(arms: &[Times], firsts: &[usize]) -> Check {
     let counts: Vec<String> =
         arms.iter().zip(firsts).map(|(arm, first)| format!("{} {first} times", arm.name)).collect();
     let what = if passed { "" } else { "unfair order: " };
-    Check::new(check::ORDER, passed, format!("{what}first of a round were {}", counts.join(", ")))
+    Check::new(check::ORDER, passed, format!("{what}first in a round: {}", counts.join(", ")))
 }

@@ -199,7 +199,7 @@ fn runs_that_do_nothing_show_on_fresh_inputs() {
         output.iter_mut().zip(input).for_each(|(to, x)| *to = compute(*x));
         input.len()
     });
-    assert_caught(&against_honest(&time, cheat), Status::NotShown, check::WORK, "work was left out");
+    assert_caught(&against_honest(&time, cheat), Status::NotShown, check::WORK, "work was skipped");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn an_answer_that_was_kept_shows_on_fresh_inputs() {
         output.copy_from_slice(answer);
         worked
     });
-    assert_caught(&against_honest(&time, cheat), Status::NotShown, check::WORK, "answers were kept");
+    assert_caught(&against_honest(&time, cheat), Status::NotShown, check::WORK, "results were cached");
 }
 
 /// The answer to the first input, for every input.
@@ -295,7 +295,7 @@ fn nothing_is_faster_than_the_machine() {
     // The machine needs a second for this, it is said.
     let mut arms = [Arm::new("cheat", honest(&time)), Arm::new("honest", honest(&time))];
     let outcome = bounded(&mut arms, &*time, &mut BalancedOrder::new(1), 1.0);
-    assert_caught(&outcome, Status::NotShown, check::ROOFLINE, "faster than the machine can be");
+    assert_caught(&outcome, Status::NotShown, check::ROOFLINE, "faster than the machine allows");
 }
 
 /// The first arm is always first.
@@ -349,7 +349,7 @@ fn a_coarse_clock_shows_nothing() {
     let time: Rc<Time> = Rc::default();
     let mut arms = [Arm::new("one", honest(&time)), Arm::new("other", honest(&time))];
     let outcome = claimed(&mut arms, &Coarse(Rc::clone(&time)), &mut BalancedOrder::new(1));
-    assert_caught(&outcome, Status::NotShown, check::CLOCK, "steps of the clock long");
+    assert_caught(&outcome, Status::NotShown, check::CLOCK, "clock steps");
 }
 
 /// What is claimed is true here, so that it is not the harness that says no to everything.
@@ -443,5 +443,5 @@ fn a_fault_is_a_reason() {
         }
     }
     let outcome = against_honest(&Rc::default(), Broken);
-    assert_eq!((outcome.status, outcome.reason.as_str()), (Status::NotShown, "it could not run: the device is gone"));
+    assert_eq!((outcome.status, outcome.reason.as_str()), (Status::NotShown, "could not run: the device is gone"));
 }

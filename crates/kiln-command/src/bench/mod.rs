@@ -21,57 +21,57 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln bench                                               every workload, on the CPU device
-  kiln bench --list                                        the workloads
-  kiln bench matmul softmax --dtype f16                    some of them, all sizes
-  kiln bench add-1m --quick --json                         one of them, for a program
-  kiln bench gelu --shape 1024x1024 --dtype f16            an op of `kiln ops` on a shape
-  kiln bench matmul --shape 256x512 --shape 512x128        with a shape for each operand
+  kiln bench                                               all workloads on the CPU device
+  kiln bench --list                                        list the workloads
+  kiln bench matmul softmax --dtype f16                    two groups, all sizes
+  kiln bench add-1m --quick --json                         one workload, as JSON
+  kiln bench gelu --shape 1024x1024 --dtype f16            one op of `kiln ops` on this shape
+  kiln bench matmul --shape 256x512 --shape 512x128        a shape for each operand
   kiln bench softmax --shape 64x1000 --device gpu --quick  on a GPU
 
 Exit status:
-  0  every output was right
-  1  an output was wrong, or something could not be measured
-  2  the command line was not understood";
+  0  every output was correct
+  1  an output was wrong, or a measurement failed
+  2  the command line is invalid";
 
-/// Times workloads, or ops on shapes of your own, checks their outputs, and compares with what the machine could do.
+/// Benchmarks workloads, or single ops on given shapes: checks the outputs and compares the times with the roofline.
 ///
-/// Without `--shape`, a name is that of a workload, as `kiln bench --list` shows them, or the beginning of one: `kiln bench matmul` runs all
-/// sizes. Without a name all workloads run. `bench/` in the repository runs the same workloads beside other libraries.
+/// Without `--shape`, names are workloads, listed by `kiln bench --list`, or prefixes of them: `kiln bench matmul` runs all sizes. Without
+/// names, all workloads run. `bench/` in the repository runs the same workloads with other libraries.
 ///
-/// With `--shape`, a name is that of an op, as `kiln ops` shows them, also where workloads begin with it. Operands are sampled where the op
-/// says, and the output is compared with a reference in f64 before a number is told. Reductions are over all axes, the rest along the last.
-/// Bytes are those that the kernels must read and write; the limit is what this machine reaches in copies and in multiply-adds.
+/// With `--shape`, names are ops, listed by `kiln ops`. Operands are sampled from the op's domain, and the output is checked against an f64
+/// reference before it is timed. Reductions are over all axes, the other ops along the last axis. Bytes are those that the kernels must
+/// read and write. The roofline is the bandwidth of copies and the rate of multiply-adds, measured on this machine.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What runs: workloads, or ops with `--shape`. Default: every workload.
+    /// Workloads to run, or ops with `--shape`. Default: all workloads.
     #[arg(value_name = "WORKLOAD|OP")]
     workloads: Vec<String>,
-    /// The shape of the operands: `1024x1024`. Given several times, that of each operand; they broadcast where the op does.
+    /// Shape of the operands: `1024x1024`. If repeated, one shape per operand; they broadcast if the op does.
     #[arg(long = "shape", value_name = "SHAPE", requires = "workloads", conflicts_with_all = ["list", "serve"])]
     shapes: Vec<Dims>,
-    /// How elements are stored: `f32` or `f16`, and for ops also `bf16`, `i32`, `u32`, `u8`. Default: `f32`; `u32` for ops on bits.
+    /// Element type: `f32` or `f16`; for ops any dtype of `kiln ops`. Default: `f32`; `u32` for ops on bits.
     #[arg(long, value_name = "DTYPE", value_parser = parse_dtype)]
     dtype: Option<DType>,
-    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is.
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` lists them.
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     device: String,
-    /// How many threads the CPU device has. Default: as many as the process may use cores.
+    /// Number of threads of the CPU device. Default: the number of cores that the process may use.
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// Take few samples: enough to see that everything works.
+    /// Take few samples: a smoke test.
     #[arg(long)]
     quick: bool,
-    /// List the workloads, and do nothing else.
+    /// List the workloads and exit.
     #[arg(long, conflicts_with_all = ["serve", "quick"])]
     list: bool,
-    /// Answer requests, one JSON object in each line of standard input, until it ends: {"do":"prepare","workload":"add-1m",
+    /// Answer requests on standard input, one JSON object per line, until it ends: {"do":"prepare","workload":"add-1m",
     /// "dtype":"f32"}, {"do":"sample","runs":10} for nanoseconds, {"do":"output","path":"out.npy"}, {"do":"memory"},
     /// {"do":"start"}, {"do":"quit"}.
     #[arg(long, conflicts_with_all = ["workloads", "quick"])]
     serve: bool,
-    /// Write one JSON object in a line for each workload or op.
+    /// Write one JSON object per line for each workload or op.
     #[arg(long)]
     json: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for name in args.workloads.iter().filter(|name| Function::by_name(name).is_some()) {
-        terminal::print_message("note", &format!("`{name}` is taken as workloads; with `--shape` it is the op"));
+        terminal::print_message("note", &format!("`{name}` selects workloads; add `--shape` to benchmark the op"));
     }
     let sampling = if args.quick { SamplingConfig::quick() } else { SamplingConfig::new() };
     let mut limits = limits_of(&device);
@@ -117,7 +117,9 @@ fn parse_dtype(text: &str) -> Result<DType, String> {
 fn element_type(dtype: Option<DType>) -> Result<ElementType, String> {
     let name = dtype.unwrap_or(DType::F32).name();
     let known = ElementType::ALL.into_iter().find(|known| known.name() == name);
-    known.ok_or_else(|| format!("workloads expected `f32` or `f16`, found `{name}`; it is for ops with `--shape`"))
+    known.ok_or_else(|| {
+        format!("workloads expected `f32` or `f16`, found `{name}`; other dtypes need an op and `--shape`")
+    })
 }
 
 /// Returns the workloads with these names or name prefixes, in table order; all if there are no names.
@@ -134,8 +136,8 @@ fn choose(names: &[String]) -> Result<Vec<&'static Workload>, String> {
 /// Returns the error message for an unknown workload.
 fn unknown(name: &str) -> String {
     let near = match Function::by_name(name) {
-        Some(_) => format!("it is an op: `kiln bench {name} --shape 1024x1024` measures it"),
-        None => similar_or(name, workloads().iter().map(|workload| workload.id), "`kiln bench --list` shows them"),
+        Some(_) => format!("it is an op: use `kiln bench {name} --shape 1024x1024`"),
+        None => similar_or(name, workloads().iter().map(|workload| workload.id), "`kiln bench --list` lists them"),
     };
     format!("expected the name of a workload, found `{}`; {near}", terminal::plain(name))
 }
@@ -208,7 +210,7 @@ mod tests {
     fn an_unknown_name_is_told_what_is_near() {
         let expected = "expected the name of a workload, found `matmul-1025`; similar: matmul-1024";
         assert!(ids(&["add-1m", "matmul-1025"]).unwrap_err().starts_with(expected));
-        let expected = "expected the name of a workload, found `conv`; `kiln bench --list` shows them";
+        let expected = "expected the name of a workload, found `conv`; `kiln bench --list` lists them";
         assert_eq!(ids(&["conv"]).unwrap_err(), expected);
         assert!(ids(&["a"]).is_err(), "not the beginning of every name");
     }

@@ -122,14 +122,14 @@ impl Report for WorkloadReport {
     fn text(&self) -> String {
         let Self { workload, dtype, .. } = self;
         let Some(timing) = self.speed.timing else {
-            let fault = self.fault.as_deref().unwrap_or("it was not timed");
+            let fault = self.fault.as_deref().unwrap_or("not timed");
             return format!("{workload:26}{dtype}  wrong: {fault}\n");
         };
-        let (each, unit) = (1.0 / self.ops_per_run as f64, if self.ops_per_run > 1 { " an op" } else { "" });
+        let (each, unit) = (1.0 / self.ops_per_run as f64, if self.ops_per_run > 1 { "/op" } else { "" });
         let times = [timing.median, timing.minimum].map(|time| format!("{}{unit}", seconds(time * each)));
         let rate = self.rate().filter(|_| self.ops_per_run == 1).unwrap_or_default();
         let share = self.speed.share_of_limit;
-        let share = share.map_or_else(String::new, |share| format!("{:.0} % of the limit", share * 100.0));
+        let share = share.map_or_else(String::new, |share| format!("{:.0} % of roofline", share * 100.0));
         let line =
             format!("{workload:26}{dtype}  median {:>13}  minimum {:>13}  {rate:>13}  {share:19}", times[0], times[1]);
         format!("{line}  output checked\n")
@@ -153,11 +153,11 @@ mod tests {
         let mut matmul = report("matmul-1024");
         matmul.set_timing(timing(0.02), Some(Roofline { compute: 0.01, memory: 0.001 }));
         let text = matmul.text();
-        let expected = "median       20.0 ms  minimum       10.0 ms  107.4 GFLOP/s  50 % of the limit";
+        let expected = "median       20.0 ms  minimum       10.0 ms  107.4 GFLOP/s  50 % of roofline";
         assert!(text.contains(expected), "{text}");
         let mut add = report("add-1m");
         add.set_timing(timing(1e-4), Some(Roofline { compute: 1e-6, memory: 9e-5 }));
-        assert!(add.text().contains("125.8 GB/s  90 % of the limit"), "{}", add.text());
+        assert!(add.text().contains("125.8 GB/s  90 % of roofline"), "{}", add.text());
         assert_eq!(add.speed.share_of_limit.map(|share| (share * 100.0).round()), Some(90.0));
     }
 
@@ -165,7 +165,7 @@ mod tests {
     fn small_ops_are_told_one_by_one_and_a_wrong_output_has_no_time() {
         let mut tiny = report("tiny-chain");
         tiny.set_timing(timing(1e-3), None);
-        assert!(tiny.text().contains("median  100 ns an op"), "{}", tiny.text());
+        assert!(tiny.text().contains("median  100 ns/op"), "{}", tiny.text());
         let wrong = WorkloadReport { fault: Some("off".to_string()), ..report("add-1m") };
         assert_eq!(wrong.text(), format!("{:26}f32  wrong: off\n", "add-1m"));
         assert!(serde_json::to_value(&wrong).unwrap()["timing"].is_null());

@@ -42,7 +42,7 @@ fn measurable(name: &str) -> Fallible<(Function, SingleOp)> {
         let methods = Function::all().filter(|function| matches!(function, Function::Method(_)));
         let all: Vec<&str> = methods.filter(|&method| checkable(method).is_some()).map(Function::name).collect();
         let all = all.join(", ");
-        format!("`{name}` has no reference that its output could be checked by; measured are elementwise ops, {all}")
+        format!("`{name}` has no reference to check its output against; expected an elementwise op, or one of {all}")
     })?;
     Ok((function, single))
 }
@@ -62,7 +62,7 @@ fn shapes(name: &str, single: SingleOp, given: &[Dims]) -> Result<Vec<Vec<usize>
         let elements = lengths.iter().flatten().try_fold(1usize, |all, &length| all.checked_mul(length));
         match (lengths, elements) {
             (Some(lengths), Some(1..)) => Ok(lengths),
-            _ => Err(format!("`--shape` expected at least one element and not too many, found {given:?}")),
+            _ => Err(format!("`--shape` expected at least one element and fewer than 2^64, found {given:?}")),
         }
     };
     let shapes = given.iter().map(lengths).collect::<Result<Vec<_>, _>>()?;
@@ -181,7 +181,7 @@ impl Report for OpReport {
         let threads = self.threads.map_or_else(String::new, |number| format!(", {}", count(number.into(), "thread")));
         let head = format!("op {op}: {dtype} {shapes} -> {output_dtype} {output} on {}{threads}\n", self.device);
         let (Some(timing), Some(checked)) = (self.speed.timing, self.checked) else {
-            return format!("{head}  wrong: {}\n", self.fault.as_deref().unwrap_or("it was not timed"));
+            return format!("{head}  wrong: {}\n", self.fault.as_deref().unwrap_or("not timed"));
         };
         let [median, minimum] = [timing.median, timing.minimum].map(seconds);
         let (spread, samples) = (timing.spread * 100.0, count(timing.samples as u64, "sample"));
@@ -195,8 +195,8 @@ impl Report for OpReport {
             (ulps, absolute) => format!("within {ulps:.2} ulp + {absolute:.1e}"),
         };
         let limit = limit.zip(share_of_limit).map_or_else(String::new, |(limit, share)| {
-            let what = if limit.compute > limit.memory { "arithmetic" } else { "memory" };
-            format!(", {:.0} % of the limit ({what})", share * 100.0)
+            let what = if limit.compute > limit.memory { "compute" } else { "memory" };
+            format!(", {:.0} % of roofline ({what})", share * 100.0)
         });
         let rates = format!("{:.1} GB/s{flops}{limit}", gbytes_per_s.unwrap_or_default());
         format!(

@@ -14,18 +14,18 @@ Examples:
   kiln cache explain saxpy.wgsl --device gpu:1 --constant ALPHA=2 --json
 
 Exit status:
-  0  explained, whether it would be found or not
+  0  success, whether it is cached or not
   1  the kernel or the cache cannot be read
-  2  the command line was not understood";
+  2  the command line is invalid";
 
-/// Says what a request for a kernel would meet.
+/// Explains whether a kernel is cached.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The file with the kernel.
+    /// File with the kernel.
     #[arg(value_name = "KERNEL.wgsl")]
     kernel: PathBuf,
-    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` lists them. Default: the best one.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     #[command(flatten)]

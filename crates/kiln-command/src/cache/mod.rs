@@ -22,27 +22,27 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln cache stats                           how much is kept, and the limits
-  kiln cache list --json                     every kernel, for programs
-  kiln cache explain saxpy.wgsl              would it be found, and if not, what changed
-  kiln cache verify --repair                 check every byte, remove what is damaged
-  kiln cache warm --stale                    compile again after an update of the driver
+  kiln cache stats                           size and limits of the cache
+  kiln cache list --json                     every kernel, as JSON
+  kiln cache explain saxpy.wgsl              whether it is cached, and if not, why
+  kiln cache verify --repair                 verify all files, remove damaged ones
+  kiln cache warm --stale                    recompile after a driver update
   kiln cache prune --max-size 100M --unused-for 30d
 
 Exit status:
-  0  done, and all is well
-  1  the cache cannot be used, or something in it is wrong and stays so
-  2  the command line was not understood";
+  0  success
+  1  the cache cannot be used, or it contains damaged files
+  2  the command line is invalid";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
   kiln cache list
-  kiln cache list --json                     with the full keys
+  kiln cache list --json                     as JSON, with the full keys
 
 Exit status:
-  0  done
+  0  success
   1  the cache cannot be read
-  2  the command line was not understood";
+  2  the command line is invalid";
 
 const STATS_EXAMPLES: &str = "\
 Examples:
@@ -50,23 +50,23 @@ Examples:
   kiln cache stats --json
 
 Exit status:
-  0  done
+  0  success
   1  the cache cannot be read
-  2  the command line was not understood";
+  2  the command line is invalid";
 
 const CLEAR_EXAMPLES: &str = "\
 Examples:
   kiln cache clear
 
 Exit status:
-  0  nothing is stored any more
+  0  the cache is empty
   1  the cache cannot be changed
-  2  the command line was not understood";
+  2  the command line is invalid";
 
-/// Shows and changes what Kiln keeps of compiled kernels between runs.
+/// Inspects and manages the on-disk cache of compiled kernels.
 ///
-/// Compiled kernels are files in the folder `kernels` of the cache directory, which `kiln doctor` shows and the variable
-/// KILN_CACHE_DIR changes. Everything in it can be made again: removing it costs time and nothing else.
+/// Compiled kernels are files in the subdirectory `kernels` of the cache directory, which `kiln doctor` shows and the variable
+/// KILN_CACHE_DIR changes. It is safe to delete: kernels are compiled again when they are needed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -79,32 +79,31 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show every stored kernel: what it is, for which device and driver, how often and when it was used.
+    /// List stored kernels with their device, driver and use.
     ///
-    /// A kernel is `current` where a device of this machine would load it, `stale` where its device is here but the driver,
-    /// or Kiln, is another now, `elsewhere` where its device is not on this machine, and `foreign` where the entry is none of
-    /// this version of Kiln.
+    /// A kernel is `current` if a device of this machine would load it, `stale` if the driver or Kiln has changed since, `elsewhere` if its
+    /// device is not on this machine, and `foreign` if this version of Kiln did not write the entry.
     #[command(after_long_help = LIST_EXAMPLES)]
     List,
-    /// Show how many kernels are stored for which device and driver, how large they are, and the limits.
+    /// Show number and size of stored kernels by device and driver, and the limits.
     #[command(after_long_help = STATS_EXAMPLES)]
     Stats,
-    /// Check every byte of every stored kernel.
+    /// Verify the checksums of all stored kernels.
     ///
-    /// Without `--repair` nothing is changed.
+    /// Changes nothing without `--repair`.
     Verify(verify::Args),
-    /// Say whether a kernel would be found, and if not, what changed against the nearest stored one.
+    /// Explain whether a kernel is cached, and if not, how it differs from the nearest stored one.
     Explain(explain::Args),
     /// Remove stored kernels by size, number, age or staleness, the least recently used first.
     Prune(prune::Args),
     /// Remove all stored kernels.
     #[command(after_long_help = CLEAR_EXAMPLES)]
     Clear,
-    /// Write all stored kernels into one file, for another machine with the same devices and drivers.
+    /// Export stored kernels to a file, for another machine with the same devices and drivers.
     Export(transfer::ExportArgs),
-    /// Store the kernels of such a file. Take only files from people whose programs you would run.
+    /// Import kernels from such a file. Import only files that you trust like a program.
     Import(transfer::ImportArgs),
-    /// Compile kernels now, in parallel, so that nobody waits for them later.
+    /// Compile kernels ahead of time, in parallel.
     Warm(warm::Args),
 }
 

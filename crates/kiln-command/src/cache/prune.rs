@@ -17,25 +17,25 @@ Examples:
   kiln cache prune --max-entries 1000 --json
 
 Exit status:
-  0  done
+  0  success
   1  the cache cannot be changed
-  2  the command line was not understood";
+  2  the command line is invalid";
 
 /// Removes stored kernels.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 #[group(required = true, multiple = true)]
 pub(super) struct Args {
-    /// Keep at most this much: 500K, 100M, 2G.
+    /// Maximum total size: 500K, 100M, 2G.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     max_size: Option<u64>,
-    /// Keep at most this many kernels.
+    /// Maximum number of kernels.
     #[arg(long, value_name = "NUMBER")]
     max_entries: Option<u64>,
-    /// Remove what was not used for this long: 90s, 15m, 12h, 30d, 4w.
+    /// Remove kernels that were not used for this long: 90s, 15m, 12h, 30d, 4w.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     unused_for: Option<Duration>,
-    /// Remove what was compiled for a device of this machine as it is no more: another driver, or another version of Kiln.
+    /// Remove stale kernels: compiled for a device of this machine with another driver or another version of Kiln.
     #[arg(long)]
     stale: bool,
 }

@@ -19,15 +19,15 @@ Examples:
   kiln cache export kernels.kiln
 
 Exit status:
-  0  the file is written
-  1  the cache cannot be read, or the file not written
-  2  the command line was not understood";
+  0  the file was written
+  1  the cache cannot be read, or the file cannot be written
+  2  the command line is invalid";
 
-/// Writes stored kernels into one file: those for drivers. Machine code of the CPU device stays here, and is compiled again elsewhere.
+/// Exports stored kernels to a file, except those of the CPU device: machine code is compiled again elsewhere.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXPORT_EXAMPLES)]
 pub(super) struct ExportArgs {
-    /// The file to write.
+    /// File to write.
     file: PathBuf,
 }
 
@@ -36,16 +36,15 @@ Examples:
   kiln cache import kernels.kiln
 
 Exit status:
-  0  every kernel of the file is stored
-  1  the file is damaged, or something could not be stored
-  2  the command line was not understood";
+  0  every kernel of the file was stored
+  1  the file is damaged, or a kernel could not be stored
+  2  the command line is invalid";
 
-/// Stores the kernels of a file: those for drivers. Machine code of the CPU device is left out, whoever put it in: it would run in
-/// your processes.
+/// Imports kernels from a file, except those of the CPU device: their machine code would run in your processes, whoever wrote it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = IMPORT_EXAMPLES)]
 pub(super) struct ImportArgs {
-    /// A file that `kiln cache export` wrote.
+    /// File written by `kiln cache export`.
     file: PathBuf,
 }
 
@@ -95,15 +94,15 @@ fn is_machine_code(key: &[u8]) -> bool {
     KernelKey::decode(key).is_ok_and(|key| field(&key, "driver") == NATIVE_DRIVER)
 }
 
-/// Formats `; 3 damaged, left out`, or an empty string.
-fn left_out(number: u64, what: &str) -> String {
-    if number == 0 { String::new() } else { format!("; {number} {what}, left out") }
+/// Formats `; skipped 3 damaged`, or an empty string.
+fn skipped_text(number: u64, what: &str) -> String {
+    if number == 0 { String::new() } else { format!("; skipped {number} {what}") }
 }
 
 impl Report for Exported {
     fn text(&self) -> String {
         let ExportReport { entries, bytes, skipped } = self.report;
-        let (skipped, refused) = (left_out(skipped, "bad"), left_out(self.refused, "of machine code"));
+        let (skipped, refused) = (skipped_text(skipped, "damaged"), skipped_text(self.refused, "with machine code"));
         let (entries, bytes) = (count(entries, "kernel"), Bytes(bytes));
         let (directory, file) = (plain(&self.directory), plain(&self.file));
         format!("wrote {entries} ({bytes}) from {directory} to {file}{skipped}{refused}\n")
@@ -114,9 +113,9 @@ impl Report for Imported {
     fn text(&self) -> String {
         let ImportReport { imported, damaged, too_large, refused, complete } = self.report;
         let imported = count(imported, "kernel");
-        let (damaged, too_large) = (left_out(damaged, "damaged"), left_out(too_large, "too large"));
-        let refused = left_out(refused, "of machine code");
-        let cut = if complete { "" } else { "; the file is cut or damaged, and what came after is lost" };
+        let (damaged, too_large) = (skipped_text(damaged, "damaged"), skipped_text(too_large, "too large"));
+        let refused = skipped_text(refused, "with machine code");
+        let cut = if complete { "" } else { "; the file is truncated or damaged, and the rest of it is lost" };
         let (file, directory) = (plain(&self.file), plain(&self.directory));
         format!("stored {imported} of {file} in {directory}{damaged}{too_large}{refused}{cut}\n")
     }
@@ -141,15 +140,15 @@ mod tests {
         assert_eq!(imported(good).text(), "stored 5 kernels of kernels.kiln in /cache\n");
         assert!(imported(good).is_good());
         let bad = ImportReport { imported: 1, damaged: 2, too_large: 3, refused: 4, complete: false };
-        let left_out = "2 damaged, left out; 3 too large, left out; 4 of machine code, left out; \
-            the file is cut or damaged, and what came after is lost";
-        assert_eq!(imported(bad).text(), format!("stored 1 kernel of kernels.kiln in /cache; {left_out}\n"));
+        let skipped = "skipped 2 damaged; skipped 3 too large; skipped 4 with machine code; \
+            the file is truncated or damaged, and the rest of it is lost";
+        assert_eq!(imported(bad).text(), format!("stored 1 kernel of kernels.kiln in /cache; {skipped}\n"));
         for report in [bad, ImportReport { damaged: 1, ..good }, ImportReport { complete: false, ..good }] {
             assert!(!imported(report).is_good());
         }
         let report = ExportReport { entries: 2, bytes: 2048, skipped: 1 };
         let exported = Exported { directory: "/cache".to_string(), file: "a".to_string(), report, refused: 3 };
-        let left_out = "1 bad, left out; 3 of machine code, left out";
-        assert_eq!(exported.text(), format!("wrote 2 kernels (2 KiB) from /cache to a; {left_out}\n"));
+        let skipped = "skipped 1 damaged; skipped 3 with machine code";
+        assert_eq!(exported.text(), format!("wrote 2 kernels (2 KiB) from /cache to a; {skipped}\n"));
     }
 }

@@ -7,14 +7,14 @@ const DAY: u64 = 24 * 60 * 60;
 /// Parses bytes for clap: `500K`, `100M`, `2G`, or without a unit.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let units = [("", 1), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
-    scaled(text, &units).ok_or_else(|| format!("expected a size as in `500K`, `100M` or `2G`, found `{text}`"))
+    scaled(text, &units).ok_or_else(|| format!("expected a size such as `500K`, `100M` or `2G`, found `{text}`"))
 }
 
 /// Parses a time for clap: `90s`, `15m`, `12h`, `30d`, `4w`.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let units = [("s", 1), ("m", 60), ("h", 60 * 60), ("d", DAY), ("w", 7 * DAY)];
     let seconds = scaled(text, &units);
-    let seconds = seconds.ok_or_else(|| format!("expected a time as in `15m`, `12h` or `30d`, found `{text}`"))?;
+    let seconds = seconds.ok_or_else(|| format!("expected a time such as `15m`, `12h` or `30d`, found `{text}`"))?;
     Ok(Duration::from_secs(seconds))
 }
 

@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln cache verify                          change nothing
-  kiln cache verify --repair                 remove what is bad
+  kiln cache verify                          report only
+  kiln cache verify --repair                 remove damaged files
 
 Exit status:
-  0  everything is sound, or was repaired
-  1  something is wrong and not repaired
-  2  the command line was not understood";
+  0  no damage, or all of it was repaired
+  1  damage was found and not repaired
+  2  the command line is invalid";
 
-/// Checks every byte of the store.
+/// Verifies the checksums of all stored kernels.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Remove what is bad. Kernels that are removed compile again when they are next needed.
+    /// Remove damaged files. Removed kernels are compiled again when they are needed.
     #[arg(long)]
     repair: bool,
 }
@@ -73,18 +73,17 @@ impl Report for Verification {
         };
         let out = table(&bad.iter().map(row).collect::<Vec<_>>());
         let wrong = [
-            (!bad.is_empty()).then(|| count(bad.len() as u64, "bad file")),
-            (*abandoned_files > 0)
-                .then(|| format!("{} left over by programs that were killed", count(*abandoned_files, "file"))),
+            (!bad.is_empty()).then(|| count(bad.len() as u64, "damaged file")),
+            (*abandoned_files > 0).then(|| format!("{} left over by killed programs", count(*abandoned_files, "file"))),
             usage_is_damaged.then(|| "damaged use counts".to_string()),
         ];
         let wrong = wrong.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let good = format!("{} ({})", count(*entries, "good kernel"), Bytes(*bytes));
+        let good = format!("{} ({})", count(*entries, "valid kernel"), Bytes(*bytes));
         let verdict = match (self.report.is_clean(), self.repair, *repaired) {
-            (true, ..) => "nothing is wrong".to_string(),
-            (false, false, _) => format!("{wrong}; `kiln cache verify --repair` removes what is wrong"),
+            (true, ..) => "no damage found".to_string(),
+            (false, false, _) => format!("{wrong}; `kiln cache verify --repair` removes them"),
             (false, true, true) => format!("removed: {wrong}"),
-            (false, true, false) => format!("not all of it could be removed: {wrong}"),
+            (false, true, false) => format!("some could not be removed: {wrong}"),
         };
         out + &format!("{good} in {}; {verdict}\n", plain(&self.directory))
     }

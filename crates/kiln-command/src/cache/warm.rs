@@ -23,37 +23,37 @@ const WIDTH: usize = 40;
 const EXAMPLES: &str = "\
 Examples:
   kiln cache warm saxpy.wgsl blur.wgsl --threads 2
-  kiln cache warm --list kernels.txt         files and entry points, one in each line
-  kiln cache warm --stale                    after an update of the driver
+  kiln cache warm --list kernels.txt         files and entry points, one per line
+  kiln cache warm --stale                    after a driver update
 
 Exit status:
   0  every kernel is compiled and stored
-  1  one cannot be compiled, or not be stored
-  2  the command line was not understood";
+  1  a kernel could not be compiled or stored
+  2  the command line is invalid";
 
-/// Compiles kernels before they are needed.
+/// Compiles kernels ahead of time.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 #[group(id = "what", required = true, multiple = true, args = ["kernels", "list", "stale"])]
 pub(super) struct Args {
-    /// Files with kernels. `--entry`, `--constant` and `--option` are for all of them.
+    /// Files with kernels. `--entry`, `--constant` and `--option` apply to all of them.
     #[arg(value_name = "KERNEL.wgsl")]
     kernels: Vec<PathBuf>,
-    /// A file that names kernels: one in each line, and behind it its entry point where it has several. Paths begin at the
-    /// folder of this file. A line that is the path of a file as a whole has no entry point; paths may have spaces. Lines
-    /// that begin with `#` are left out.
+    /// File with a list of kernels, one per line: a path, followed by the entry point if the kernel has several. Paths are relative to
+    /// the directory of this file and may contain spaces: if the whole line is the path of a file, it has no entry point. Lines that
+    /// begin with `#` are ignored.
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
-    /// Compile again, from their stored sources, the stored kernels that are stale on this device: after an update of the
-    /// driver, or of Kiln.
+    /// Recompile the stored kernels that are stale on this device, from their stored sources: after an update of the driver or of
+    /// Kiln.
     #[arg(long)]
     stale: bool,
-    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` lists them. Default: the best one.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
-    /// How many kernels compile at once. Default: as many as the processor has threads.
+    /// Number of kernels compiled in parallel. Default: the number of hardware threads.
     #[arg(long, value_name = "NUMBER")]
     threads: Option<NonZeroUsize>,
 }
@@ -177,10 +177,12 @@ impl Report for Warmed {
             out.push_str(&format!("not stored: {}\n", plain(fault)));
         }
         let Self { compiled, loaded, repeated, .. } = self;
-        let repeated = if *repeated == 0 { String::new() } else { format!(", {repeated} named twice") };
+        let repeated = if *repeated == 0 { String::new() } else { format!(", {repeated} duplicates") };
         let (compiled, failed) = (count(*compiled, "kernel"), self.failed.len());
         let (device, time) = (&self.device, time(self.time_us));
-        out + &format!("compiled {compiled} for {device} in {time}; {loaded} were on disk{repeated}, {failed} failed\n")
+        out + &format!(
+            "compiled {compiled} for {device} in {time}; {loaded} already on disk{repeated}, {failed} failed\n"
+        )
     }
 
     /// Returns whether every kernel is compiled and stored.
@@ -224,11 +226,11 @@ mod tests {
             write_fault: None,
             time_us: 1500,
         };
-        assert_eq!(good.text(), "compiled 2 kernels for gpu:0 in 1.50 ms; 1 were on disk, 0 failed\n");
+        assert_eq!(good.text(), "compiled 2 kernels for gpu:0 in 1.50 ms; 1 already on disk, 0 failed\n");
         assert!(good.is_good());
         let bad = Warmed { failed: vec![failed], write_fault: Some("full".to_string()), repeated: 3, ..good };
         let begin = "failed a.wgsl: a.wgsl:1:1: expected\n    | x?\nnot stored: full\n";
-        let end = "compiled 2 kernels for gpu:0 in 1.50 ms; 1 were on disk, 3 named twice, 1 failed\n";
+        let end = "compiled 2 kernels for gpu:0 in 1.50 ms; 1 already on disk, 3 duplicates, 1 failed\n";
         assert_eq!(bad.text(), format!("{begin}{end}"));
         assert!(!bad.is_good());
     }

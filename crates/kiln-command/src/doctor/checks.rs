@@ -34,7 +34,7 @@ fn check_device(device: &DeviceFacts, facts: &Facts) -> Check {
     let outcome = match (&test.error, test.open_us, test.round_trip_us) {
         (None, Some(open), Some(trip)) => {
             let [open, trip] = [open, trip].map(time);
-            format!("works: opened in {open}, data there and back in {trip}")
+            format!("works: opened in {open}, round trip of data in {trip}")
         }
         (error, ..) => format!("does not work: {}", error.as_deref().unwrap_or("the test was not run")),
     };
@@ -42,13 +42,13 @@ fn check_device(device: &DeviceFacts, facts: &Facts) -> Check {
         (Some(total), true) => format!("{} of memory, shared with the host", Bytes(total)),
         (Some(total), false) => format!("{} of memory", Bytes(total)),
         (None, true) => "memory shared with the host".to_string(),
-        (None, false) => "memory of its own".to_string(),
+        (None, false) => "separate memory".to_string(),
     };
     let features: Vec<String> = info.features.iter().map(ToString::to_string).collect();
     let features = if features.is_empty() { "none".to_string() } else { features.join(", ") };
     Check::new(Section::Devices, &info.id, state, format!("{}, {}", info.name, info.kind))
         .detail(format!("driver {} {}", info.driver, info.driver_version).trim_end().to_string())
-        .detail(format!("{memory}; the pool takes up to {}", Bytes(info.memory.default_budget_bytes)))
+        .detail(format!("{memory}; pool budget {}", Bytes(info.memory.default_budget_bytes)))
         .detail(format!("features: {features}"))
         .detail(outcome)
 }
@@ -79,30 +79,30 @@ fn check_cache_dir(dir: &CacheDir) -> Check {
     let has_space = dir.free_bytes.is_none_or(|free| free >= LITTLE_FREE_BYTES);
     let usual = if has_space { State::Ok } else { State::Note };
     let (state, what) = match (dir.state, dir.others_can_read) {
-        (CacheDirState::NotCreated, _) => (usual, "is made on first use"),
-        (CacheDirState::Ready, Some(true)) => (State::Note, "can be read by others"),
-        (CacheDirState::Ready, _) => (usual, "is private and can be written"),
+        (CacheDirState::NotCreated, _) => (usual, "is created on first use"),
+        (CacheDirState::Ready, Some(true)) => (State::Note, "is readable by other users"),
+        (CacheDirState::Ready, _) => (usual, "is private and writable"),
         (CacheDirState::Refused, _) => (State::Problem, "is refused"),
         (CacheDirState::Unwritable | CacheDirState::Invalid, _) => (State::Problem, "is not usable"),
     };
     let mut check = Check::new(Section::Cache, "directory", state, format!("{path} {what}"));
-    check.details.extend((dir.source != "default").then(|| format!("named by {}", dir.source)));
+    check.details.extend((dir.source != "default").then(|| format!("set by {}", dir.source)));
     check.details.extend((dir.state == CacheDirState::Ready).then(|| contents(dir.contents)));
     check.details.extend(dir.fault.clone());
     if state == State::Problem {
-        check = check.detail("until then compiled kernels are kept in memory only");
+        check = check.detail("until then, compiled kernels are cached in memory only");
     } else if let Some(free) = dir.free_bytes {
-        check = check.detail(format!("{} free on its disk", Bytes(free)));
+        check = check.detail(format!("{} free on disk", Bytes(free)));
     }
     Check { fix: dir.fix.clone(), ..check }
 }
 
 fn contents(contents: Option<Contents>) -> String {
     let Contents { files, bytes, complete } = contents.unwrap_or_default();
-    let least = if complete { "" } else { "at least " };
+    let prefix = if complete { "" } else { "at least " };
     match files {
         0 if complete => "empty".to_string(),
-        _ => format!("{least}{}, {}", count(files, "file"), Bytes(bytes)),
+        _ => format!("{prefix}{}, {}", count(files, "file"), Bytes(bytes)),
     }
 }
 

@@ -37,29 +37,29 @@ fn explain(vendor: GpuVendor, system: &System) -> Check {
         let check = note(name, format!("expected a Vulkan driver for the {name} GPU on the bus, found none"));
         return install(check, system, Driver::Of(vendor));
     }
-    let check = note(name, format!("a Vulkan driver for the {name} GPU is installed, and does not offer it"));
+    let check = note(name, format!("a Vulkan driver for the {name} GPU is installed but does not expose it"));
     if let Some(check) = explain_hidden(&check, system, vulkan) {
         return check;
     }
     match vulkan.render_nodes.iter().find(|node| !node.is_accessible) {
         Some(node) => check
-            .detail(format!("this user may not open {}", node.path))
+            .detail(format!("this user has no permission to open {}", node.path))
             .fix(as_root(system, "usermod -aG render,video \"$USER\"") + ", then log in again"),
         None if vulkan.render_nodes.is_empty() => check
-            .detail("there is no /dev/dri/renderD*: the kernel's driver is not loaded, or this is a container")
+            .detail("no /dev/dri/renderD*: the kernel driver is not loaded, or this is a container")
             .fix("in a container, start it with --device /dev/dri (NVIDIA: --gpus all); otherwise see `dmesg`"),
-        None => check.detail("the GPU is too old for the driver, or another program keeps it").fix("see `dmesg`"),
+        None => check.detail("the GPU is too old for the driver, or another program holds it").fix("see `dmesg`"),
     }
 }
 
 /// Explains why installed drivers are not found.
 fn explain_hidden(check: &Check, system: &System, vulkan: &Vulkan) -> Option<Check> {
     if !vulkan.has_loader {
-        let check = check.clone().detail("expected libvulkan.so.1, which finds the drivers; found none");
+        let check = check.clone().detail("expected libvulkan.so.1 (the Vulkan loader), found none");
         return Some(install(check, system, Driver::Loader));
     }
     let variable = vulkan.drivers_named_by.as_ref()?;
-    let check = check.clone().detail(format!("{variable} is set, so that only the drivers it names are found"));
+    let check = check.clone().detail(format!("{variable} is set and hides all other drivers"));
     Some(check.fix(format!("unset {variable}")))
 }
 
@@ -72,31 +72,27 @@ fn explain_rest(facts: &Facts) -> Check {
     let has_software = kinds().any(|kind| kind == DeviceKind::SoftwareGpu);
     match (facts.system.os.as_str(), has_software) {
         ("linux", true) => {
-            let message =
-                "nothing is missing: no GPU on the PCI bus; a software driver stands in where one is asked for";
+            let message = "nothing is missing: no GPU on the PCI bus; a software driver is available";
             Check::new(Section::Drivers, "drivers", State::Ok, message)
         }
         ("linux", false) => explain_no_device(&facts.system),
-        ("macos", _) => {
-            note("drivers", "Metal offers no GPU; macOS brings all that is needed, so there is none to use")
-                .detail("this is usual in a virtual machine")
-        }
-        ("windows", _) => note("drivers", "no GPU offers Vulkan or DX12")
-            .fix("install the graphics driver from the GPU's vendor, where there is a GPU"),
-        _ => note("drivers", "no GPU was found").fix("install a Vulkan driver, where there is a GPU"),
+        ("macos", _) => note("drivers", "Metal reports no GPU").detail("this is normal in a virtual machine"),
+        ("windows", _) => note("drivers", "no GPU supports Vulkan or DX12")
+            .fix("if there is a GPU, install the graphics driver of its vendor"),
+        _ => note("drivers", "no GPU was found").fix("if there is a GPU, install a Vulkan driver"),
     }
 }
 
 /// Explains the drivers if there is neither a GPU on the bus nor a software driver.
 fn explain_no_device(system: &System) -> Check {
     let vulkan = &system.vulkan.clone().unwrap_or_default();
-    let purpose = "the CPU device needs none; a software driver is for testing GPU code on the processor";
+    let purpose = "the CPU device needs no driver; a software driver is for testing GPU code on the processor";
     if !vulkan.has_software_driver() {
         let check = note("drivers", "no GPU on the PCI bus, and no software Vulkan driver").detail(purpose);
         return install(check, system, Driver::Software);
     }
     let check =
-        note("drivers", "no GPU on the PCI bus; a software driver is installed, and does not load").detail(purpose);
+        note("drivers", "no GPU on the PCI bus; a software driver is installed but does not load").detail(purpose);
     explain_hidden(&check, system, vulkan).unwrap_or_else(|| check.fix("see `vulkaninfo --summary`"))
 }
 
@@ -114,10 +110,12 @@ enum Driver {
 fn install(check: Check, system: &System, driver: Driver) -> Check {
     let Some(command) = system.distribution.and_then(|distribution| command(distribution, driver)) else {
         return check.fix(match driver {
-            Driver::Of(GpuVendor::Nvidia) => "install NVIDIA's driver with Vulkan, as your distribution says",
-            Driver::Of(_) => "install your distribution's Vulkan driver of Mesa",
-            Driver::Software => "install your distribution's package with Mesa's driver lavapipe",
-            Driver::Loader => "install your distribution's package with libvulkan.so.1",
+            Driver::Of(GpuVendor::Nvidia) => {
+                "install NVIDIA's driver with Vulkan support, as described by your distribution"
+            }
+            Driver::Of(_) => "install your distribution's Mesa Vulkan driver",
+            Driver::Software => "install your distribution's package of lavapipe, Mesa's software Vulkan driver",
+            Driver::Loader => "install your distribution's Vulkan loader (libvulkan.so.1)",
         });
     };
     let check = check.fix(as_root(system, &command));
@@ -126,7 +124,7 @@ fn install(check: Check, system: &System, driver: Driver) -> Check {
             check.detail("the package is in Debian's section non-free")
         }
         (Some(Distribution::Fedora), Driver::Of(GpuVendor::Nvidia)) => {
-            check.detail("the package is in RPM Fusion's repository nonfree")
+            check.detail("the package is in RPM Fusion's nonfree repository")
         }
         _ => check,
     }
@@ -211,9 +209,9 @@ mod tests {
             (Some(Arch), intel, "sudo pacman -S vulkan-intel vulkan-icd-loader"),
             (Some(Alpine), None, "doas apk add mesa-vulkan-swrast vulkan-loader"),
             (Some(Alpine), amd, "doas apk add mesa-vulkan-ati vulkan-loader"),
-            (Some(Alpine), nvidia, "install NVIDIA's driver with Vulkan, as your distribution says"),
-            (None, None, "install your distribution's package with Mesa's driver lavapipe"),
-            (None, intel, "install your distribution's Vulkan driver of Mesa"),
+            (Some(Alpine), nvidia, "install NVIDIA's driver with Vulkan support, as described by your distribution"),
+            (None, None, "install your distribution's package of lavapipe, Mesa's software Vulkan driver"),
+            (None, intel, "install your distribution's Mesa Vulkan driver"),
         ];
         for (distribution, gpu, command) in table {
             let system = System { gpus_on_bus: gpu.into_iter().collect(), ..machines::linux(distribution) };

@@ -23,15 +23,15 @@ use system::System;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln doctor                                what works, what is missing, and the commands that install it
-  kiln doctor --json                         for programs
+  kiln doctor                                check this machine; suggests commands that install missing parts
+  kiln doctor --json                         as JSON
 
 Exit status:
-  0  Kiln can work
-  1  something is broken
-  2  the command line was not understood";
+  0  no problem was found
+  1  a problem was found
+  2  the command line is invalid";
 
-/// Says what devices there are, which is the default and why, what is missing, and whether all of it works.
+/// Checks devices, drivers and the cache directory, and suggests fixes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

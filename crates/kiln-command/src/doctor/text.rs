@@ -55,7 +55,7 @@ fn verdict(report: &Report) -> String {
     let problems = report.checks.iter().filter(|check| check.state == State::Problem).count();
     let default = report.facts.default.id.as_deref();
     match (problems, default) {
-        (0, Some(id)) => format!("Kiln works here; the default device is {id}.\n"),
+        (0, Some(id)) => format!("No problems found; the default device is {id}.\n"),
         _ => format!("{} found.\n", count(problems as u64, "problem")),
     }
 }

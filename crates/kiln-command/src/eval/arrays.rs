@@ -7,7 +7,7 @@ use kiln::{DType, Device, Element, Tensor};
 /// Converts an array to a tensor, with a note if the conversion changes its dtype.
 pub(super) fn to_tensor(array: &Array, device: &Device) -> Result<(Tensor, Option<String>), String> {
     let shape: Option<Vec<usize>> = array.shape.iter().map(|length| usize::try_from(*length).ok()).collect();
-    let shape = shape.ok_or("expected lengths that this machine can address, found more")?;
+    let shape = shape.ok_or("expected lengths within the address space, found more")?;
     let data = &array.data;
     let tensor = match array.kind {
         Kind::F16 => tensor(&elements(data, f16::from_le_bytes), shape, device),
@@ -40,7 +40,7 @@ fn elements<const BYTES: usize, T>(data: &[u8], element: impl Fn([u8; BYTES]) ->
 fn narrowed(data: &[u8]) -> Result<Vec<i32>, String> {
     let number = |(place, number): (usize, i64)| {
         i32::try_from(number)
-            .map_err(|_| format!("expected numbers that i32 can hold, found {number} in place {place}"))
+            .map_err(|_| format!("expected numbers that i32 can hold, found {number} at index {place}"))
     };
     elements(data, i64::from_le_bytes).into_iter().enumerate().map(number).collect()
 }

@@ -26,7 +26,7 @@ pub(super) fn call(function: Function, given: Vec<Given>, span: Span, device: &D
 /// Returns an argument for each parameter: positional ones first, then named ones, then defaults.
 fn in_order(function: Function, given: Vec<Given>, span: Span) -> Result<Vec<(Dynamic, Span)>, Fault> {
     let (name, parameters) = (function.name(), function.parameters());
-    let fault = |span, message: String| Fault::new(span, format!("{message}; it is {}", function.signature()));
+    let fault = |span, message: String| Fault::new(span, format!("{message}; usage: {}", function.signature()));
     let mut slots: Vec<Option<(Dynamic, Span)>> = vec![None; parameters.len()];
     let mut next = 0;
     for Given { name: keyword, value, span } in given {

@@ -25,7 +25,7 @@ pub(super) fn evaluate(
         result = run.take(statement.value);
         if let Some(target) = &statement.target {
             if Dynamic::from_keyword(&target.text).is_some() {
-                let message = format!("expected a name for a variable, found `{}`, which has a meaning", target.text);
+                let message = format!("expected a variable name, found the reserved name `{}`", target.text);
                 return Err(Fault::new(target.span, message));
             }
             run.variables.insert(target.text.clone(), result.0.clone());
@@ -96,13 +96,13 @@ impl Run<'_> {
         }
         let near = similar(name, self.variables.keys().map(String::as_str));
         let hint = if Function::by_name(name).is_some() {
-            "the function of this name wants its arguments in brackets".to_string()
+            "it is a function: add its arguments in parentheses".to_string()
         } else if !near.is_empty() {
             format!("similar: {}", near.join(", "))
         } else if ["8", "16", "32", "64"].iter().any(|bits| name.ends_with(bits)) {
             format!("the dtypes are {}", DType::ALL.map(DType::name).join(", "))
         } else {
-            format!("give it with `--in {name}=FILE.npy`")
+            format!("set it with `--in {name}=FILE.npy`")
         };
         Err(Fault::new(span, format!("unknown name `{name}`; {hint}")))
     }

@@ -39,52 +39,52 @@ const VERIFY: &str = "KILN_VERIFY";
 const EXAMPLES: &str = "\
 Examples:
   kiln eval \"relu(a*b+1).sum(1)\" --in a=a.npy --in b=b.npy --out c.npy
-  kiln eval \"softmax(randn(4, 4))\" --seed 7         shown, as nothing is said about a file
-  kiln eval \"x @ x.T\" --in x=x.npy --explain        with the kernels that run
+  kiln eval \"softmax(randn(4, 4))\" --seed 7         prints the result
+  kiln eval \"x @ x.T\" --in x=x.npy --explain        explains the kernels
   kiln eval \"gelu(x).mean()\" --in x=x.npy --device gpu --verify --json
-  kiln eval --functions                             what can be called; `kiln ops` says more
+  kiln eval --functions                             list the functions; see also `kiln ops`
 
 Exit status:
-  0  computed, and written where that was asked for
-  1  the expression or a file is wrong, or results differ that --verify compared
-  2  the command line was not understood";
+  0  success
+  1  the expression or a file is invalid, or --verify found different results
+  2  the command line is invalid";
 
-/// Computes an expression on arrays in `.npy` files.
+/// Evaluates an expression on arrays in `.npy` files.
 ///
-/// Operators are those of Python: + - * / ** @ and comparisons, `x[1:3, none]`, and `x.sum(1)` is the same as `sum(x, 1)`.
-/// `y = a*b; y/y.sum()` has two statements, the last of which gives the result. Numbers take the dtype of the tensor that
-/// they meet; tensors of different dtypes meet after `x.to(f32)`. `kiln eval --functions` lists what can be called.
+/// Operators are those of Python: + - * / ** @, comparisons and indexing such as `x[1:3, none]`. `x.sum(1)` is the same as `sum(x, 1)`.
+/// Statements are separated by `;`, and the last one is the result: `y = a*b; y/y.sum()`. Numbers take the dtype of the tensor operand;
+/// operands of different dtypes need a conversion such as `x.to(f32)`. `kiln eval --functions` lists the functions.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What is computed.
+    /// The expression.
     #[arg(required_unless_present = "functions", allow_hyphen_values = true)]
     expression: Option<String>,
-    /// The array that a name stands for: f16, f32, i32, u32, u8 or bool; f64 is read as f32, and i64 as i32 where it fits.
-    /// May be given several times.
+    /// Array for a name of the expression: f16, f32, i32, u32, u8 or bool; f64 is read as f32, and i64 as i32 if it fits.
+    /// Repeatable.
     #[arg(long = "in", value_name = "NAME=FILE.npy", value_parser = Named::<PathBuf>::parse)]
     inputs: Vec<Named<PathBuf>>,
-    /// The file for the result. Without it the result is shown.
+    /// File for the result. Default: print it.
     #[arg(long, value_name = "FILE.npy")]
     out: Option<PathBuf>,
-    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` lists them. Default: the best one.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Tell which kernels run, what fused, what did not and why, and how many bytes move: on standard error where the result
-    /// is shown.
+    /// Explain which kernels run, what is fused, what is not and why, and how many bytes move. Written to standard error if the result is
+    /// printed.
     #[arg(long)]
     explain: bool,
-    /// Compute fused, op by op and on the CPU device, and fail where results differ; `KILN_VERIFY=1` does the same.
+    /// Compute fused, unfused and on the CPU device, and fail if the results differ. Same as `KILN_VERIFY=1`.
     #[arg(long)]
     verify: bool,
-    /// Where the sequence of rand and randn begins.
+    /// Seed of rand and randn.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
-    /// List what can be called, and do nothing else.
+    /// List the functions and exit.
     #[arg(long)]
     functions: bool,
     /// Write one JSON object with the fields `format`, `shape`, `dtype`, `device`, `run_us`, and `data` or `file`; `explain`
-    /// and `verify` where they are asked for. Infinities and NaN are null.
+    /// and `verify` if requested. Infinities and NaN are null.
     #[arg(long)]
     json: bool,
 }
@@ -127,7 +127,7 @@ fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
     let is_free = |name: &str| lex::is_name(name) && Dynamic::from_keyword(name).is_none();
     match inputs.iter().find(|input| !is_free(&input.name)) {
         Some(Named { name, .. }) if lex::is_name(name) => {
-            Err(format!("`--in` expected a name for an array, found `{name}`, which has a meaning in expressions"))
+            Err(format!("`--in` expected a variable name, found the reserved name `{name}`"))
         }
         Some(Named { name, .. }) => {
             Err(format!("`--in` expected a name of letters, digits and `_`, found `{}`", terminal::plain(name)))
@@ -154,7 +154,7 @@ fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String,
 fn begin<'a>(path: &'a Path, tensor: &Tensor) -> Fallible<Output<'a>> {
     let kind = arrays::kind(tensor.dtype()).ok_or_else(|| {
         let dtype = tensor.dtype();
-        format!("expected a result of a dtype that `.npy` has, found {dtype}; end the expression with `.to(f32)`")
+        format!("expected a result dtype that `.npy` supports, found {dtype}; end the expression with `.to(f32)`")
     })?;
     Ok((path, NewFile::create(path)?, kind))
 }

@@ -63,7 +63,8 @@ impl Parser<'_> {
                 if operator.binding == Binding::Comparison
                     && let Some(second) = parser.operator().filter(|next| next.binding == Binding::Comparison)
                 {
-                    let message = format!("expected one comparison, or brackets around it, found `{}`", second.symbol);
+                    let message =
+                        format!("expected one comparison, or parentheses around it, found `{}`", second.symbol);
                     return Err(Fault::new(parser.token().span, message));
                 }
             }
@@ -173,7 +174,7 @@ impl Parser<'_> {
             }
             match self.eat(":") {
                 Some(colon) if colons < 2 => (colons, end) = (colons + 1, colon),
-                Some(colon) => return Err(Fault::new(colon, "expected `,` or `]` behind a step, found `:`")),
+                Some(colon) => return Err(Fault::new(colon, "expected `,` or `]` after a step, found `:`")),
                 None => break,
             }
         }
@@ -214,8 +215,7 @@ impl Parser<'_> {
     /// Parses one nesting level deeper.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.nesting == MAX_NESTING {
-            let message =
-                format!("expected at most {MAX_NESTING} brackets, signs and powers within each other, found more");
+            let message = format!("expected at most {MAX_NESTING} nested parentheses, signs and powers, found more");
             return Err(Fault::new(self.token().span, message));
         }
         self.nesting += 1;

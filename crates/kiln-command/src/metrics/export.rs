@@ -65,7 +65,7 @@ fn from_setting() -> Result<Export> {
     match start(&value).map_err(|error| error.context(SETTING)) {
         // Another process may use the address; the command continues without metrics.
         Err(error) if error.kind() == ErrorKind::Io => {
-            terminal::warn(&format!("going on without metrics: {error}"));
+            terminal::warn(&format!("continuing without metrics: {error}"));
             Ok(Export::Off)
         }
         started => started,

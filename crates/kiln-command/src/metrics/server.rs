@@ -27,10 +27,8 @@ const MAX_CLIENTS: usize = 16;
 /// Returns `InvalidArgument` if the address is not a loopback address, or `Io` if the system refuses the address or the thread.
 pub(super) fn start(address: SocketAddr, watch: Watch) -> Result<SocketAddr> {
     if !address.ip().is_loopback() {
-        let message = format!(
-            "metrics expected an address of this machine alone, such as 127.0.0.1:{}, found {address}",
-            address.port()
-        );
+        let message =
+            format!("metrics expected a loopback address such as 127.0.0.1:{}, found {address}", address.port());
         return Err(Error::new(ErrorKind::InvalidArgument, message));
     }
     let fault = |error: io::Error| {
@@ -100,7 +98,7 @@ fn respond(request: &[u8], watch: &Watch) -> String {
         _ => return response("400 Bad Request", TEXT, "expected an HTTP/1.1 request\n"),
     };
     if !is_for_this_machine(&text) {
-        return response("403 Forbidden", TEXT, "expected the name or the address of this machine as host\n");
+        return response("403 Forbidden", TEXT, "expected `localhost` or a loopback address as host\n");
     }
     match (method, path.split('?').next().unwrap_or_default()) {
         ("GET", "/metrics") => response("200 OK", TEXT, &watch.to_prometheus()),

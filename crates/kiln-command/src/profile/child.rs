@@ -20,7 +20,7 @@ impl Child {
     /// Parses the command: a subcommand of this program if the first word is one, otherwise a program.
     pub(super) fn of(words: &[OsString]) -> Fallible<Self> {
         let Some((first, rest)) = words.split_first() else {
-            return Err("expected a command or a program behind `--`, found nothing".into());
+            return Err("expected a command or a program after `--`, found nothing".into());
         };
         let is_own =
             first.to_str().is_some_and(|first| Cli::command().get_subcommands().any(|own| own.get_name() == first));
@@ -50,8 +50,8 @@ impl Child {
 pub(super) fn fault(status: ExitStatus) -> Option<String> {
     match status.code() {
         Some(0) => None,
-        Some(code) => Some(format!("ended with status {code}")),
-        None => Some(format!("was ended: {status}")),
+        Some(code) => Some(format!("exited with status {code}")),
+        None => Some(format!("was terminated: {status}")),
     }
 }
 

@@ -14,7 +14,9 @@ pub(super) fn compare(device: &mut DeviceProfile) {
     }
     match measure(device) {
         Ok(mut limits) => device.kernels.iter_mut().for_each(|line| line.limit = share(line, &mut limits)),
-        Err(fault) => terminal::warn(&format!("no limits of device `{}`: {fault}", device.summary.device)),
+        Err(fault) => {
+            terminal::warn(&format!("cannot measure the limits of device `{}`: {fault}", device.summary.device))
+        }
     }
 }
 
@@ -41,6 +43,6 @@ fn share(line: &KernelLine, limits: &mut DeviceLimits) -> Option<LimitShare> {
         DeviceLimits::Gpu { .. } => limits.copy_bytes_per_s(),
     };
     let (memory, compute) = (bytes / bytes_per_s, flops / limits.peak_flops());
-    let (of, least) = if memory >= compute { ("copy", memory) } else { ("fma", compute) };
-    Some(LimitShare { of, share: least / seconds })
+    let (of, roofline) = if memory >= compute { ("copy", memory) } else { ("fma", compute) };
+    Some(LimitShare { of, share: roofline / seconds })
 }

@@ -24,30 +24,30 @@ Examples:
   kiln profile --out matmul.json -- bench matmul-256 --quick
   kiln profile -- target/release/examples/digits --net mlp --epochs 2
 
-A program that ends with another status passes it on; its profile is told all the same.
+If the program fails, its profile is still printed, and its exit status is returned.
 
 Exit status:
-  0  the program ended well, and its profile was made
-  1  the program could not be started, or no profile could be made
-  2  the command line was not understood";
+  0  the program succeeded and was profiled
+  1  the program could not be started, or the profile could not be made
+  2  the command line is invalid";
 
-/// Runs a command or a program, and tells what it did on its devices.
+/// Profiles a command or a program: its kernels and a timeline.
 ///
-/// Prints each kernel with its launches, time, bytes, and how near it comes to what the device could do; and writes a timeline for
-/// https://ui.perfetto.dev or chrome://tracing. Time in which no kernel is known to have run is told as unattributed.
+/// Prints each kernel with its launches, time, bytes, and share of the roofline, and writes a timeline for https://ui.perfetto.dev or
+/// chrome://tracing. Time in which no kernel is known to have run is reported as unattributed.
 ///
-/// The first word decides: a subcommand of `kiln`, otherwise a program. A program takes part if it calls
+/// If the first word is a subcommand of `kiln`, that runs; otherwise it is a program. A program is profiled if it calls
 /// `kiln::observe::watch_from_settings` for its devices, as the example `digits` does.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where the timeline goes.
+    /// File for the timeline.
     #[arg(long, value_name = "FILE.json", default_value = "kiln-trace.json")]
     out: PathBuf,
-    /// Do not measure what the devices could do: the table has no shares of a limit then.
+    /// Do not measure the limits of the devices. The table then has no shares of the roofline.
     #[arg(long)]
     no_limits: bool,
-    /// Write one JSON object to standard output. What the program writes there goes to standard error then.
+    /// Write one JSON object to standard output. The standard output of the program is redirected to standard error.
     #[arg(long)]
     json: bool,
     /// The command or the program, with its arguments.
@@ -77,7 +77,7 @@ fn profile(args: &Args, child: &Child, status: ExitStatus, folder: &Path, mut ou
     let streams = streams::read(folder)?;
     if streams.events.is_empty() {
         return Err(format!(
-            "`{}` wrote no events, so there is nothing to tell: expected a program that opens a device and calls \
+            "`{}` wrote no events: expected a program that opens a device and calls \
              `kiln::observe::watch_from_settings(&device, |name| std::env::var(name).ok())` for it, which reads \
              `{EVENTS_SETTING}`, with the feature `events` of `kiln`",
             child.name
@@ -86,7 +86,7 @@ fn profile(args: &Args, child: &Child, status: ExitStatus, folder: &Path, mut ou
     }
     if streams.unreadable > 0 {
         let lines = terminal::count(streams.unreadable, "line");
-        terminal::warn(&format!("{lines} of the events could not be read, as after a program that was killed"));
+        terminal::warn(&format!("{lines} of events could not be read, for example because the program was killed"));
     }
     serde_json::to_writer(&mut out, &timeline(&streams.events))?;
     out.write_all(b"\n")?;

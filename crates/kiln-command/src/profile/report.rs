@@ -84,7 +84,7 @@ impl KernelLine {
     }
 }
 
-const HEAD: [&str; 8] = ["kernel", "launches", "total", "mean", "bytes", "GB/s", "GFLOP/s", "of limit"];
+const HEAD: [&str; 8] = ["kernel", "launches", "total", "mean", "bytes", "GB/s", "GFLOP/s", "roofline"];
 
 impl Report for ProfileReport {
     fn text(&self) -> String {
@@ -116,13 +116,13 @@ impl DeviceProfile {
         }
         if summary.dropped_events > 0 {
             let events = terminal::count(summary.dropped_events, "event");
-            text += &format!("incomplete: {events} came too fast, or could not be written\n");
+            text += &format!("incomplete: {events} dropped (buffer full, or write failed)\n");
         }
         if summary.name.is_none() {
-            text += "incomplete: the stream lacks its beginning\n";
+            text += "incomplete: the start of the event stream is missing\n";
         }
         if summary.is_cut_off {
-            text += "incomplete: the stream lacks its end; what ran last may be missing\n";
+            text += "incomplete: the end of the event stream is missing\n";
         }
         text
     }
@@ -166,12 +166,12 @@ mod tests {
         report.devices[0].kernels[0].limit = Some(LimitShare { of: "fma", share: 0.25 });
         insta::assert_snapshot!(report.text(), @"
         cpu (toy)
-        kernel  launches  total    mean     bytes    GB/s  GFLOP/s  of limit
+        kernel  launches  total    mean     bytes    GB/s  GFLOP/s  roofline
         matmul  10        10.0 µs  1.00 µs  9.8 KiB  1.00  0.50     25 % fma
         gather  1         -        -        1000 B   -     -        -
         unattributed: 30.0 µs of 40.0 µs watched, 75.0 %
         untimed launches: 1; their time is unattributed
-        incomplete: 2 events came too fast, or could not be written
+        incomplete: 2 events dropped (buffer full, or write failed)
 
         timeline: out.json (for https://ui.perfetto.dev)
         ");

@@ -33,7 +33,7 @@ impl Bound<'_> {
     }
 }
 
-/// Creates each buffer of the plan: with its array, with zeros, or with made-up numbers.
+/// Creates each buffer of the plan: with its array, with zeros, or with generated numbers.
 pub(super) fn upload<'a>(device: &Device, plan: &Plan<'a>) -> Fallible<Vec<Bound<'a>>> {
     // Structs have no shape in a file, so their zeros have none either.
     let is_given =
@@ -120,7 +120,7 @@ fn read(path: &Path) -> Result<(Scalar, Array), String> {
         Some(scalar) => Ok((scalar, array)),
         None => {
             let (known, found) = (SCALARS.map(|scalar| scalar.to_string()).join(", "), array.kind);
-            let fix = "convert them, as with `a.astype('<f4')`";
+            let fix = "convert them, for example with `a.astype('<f4')`";
             Err(format!("{}: expected elements of {known}, found {found}; {fix}", path.display()))
         }
     }
@@ -130,7 +130,7 @@ fn read(path: &Path) -> Result<(Scalar, Array), String> {
 const SCALARS: [Scalar; 4] = [Scalar::F16, Scalar::F32, Scalar::I32, Scalar::U32];
 
 fn kind(scalar: Scalar) -> Kind {
-    Kind::by_name(&scalar.to_string()).expect("every scalar is an element of arrays")
+    Kind::by_name(&scalar.to_string()).expect("every scalar type is an array element type")
 }
 
 /// Returns the shape of an input array, from its file or from `--shape`.
@@ -156,7 +156,7 @@ fn shape_of_input(
         if !array.shape.ends_with(&element.axes) {
             let wanted = tuple(&element.axes);
             return Err(format!(
-                "expected a shape that ends with {wanted}, as an element has it, found {found} in {file}"
+                "expected a shape that ends with {wanted}, the shape of an element, found {found} in {file}"
             ));
         }
         return Ok(array.shape.clone());
@@ -165,7 +165,7 @@ fn shape_of_input(
         let (wanted, bytes) = (shape.elem_count().and_then(|count| bytes_of(binding, count)), array.data.len() as u64);
         if wanted != Some(bytes) {
             let wanted = wanted.map_or_else(|| "more than 2^64".to_string(), |wanted| wanted.to_string());
-            return Err(format!("`--shape` expected as many bytes as {file} has, found {wanted} for {bytes}"));
+            return Err(format!("`--shape` expected the {bytes} bytes of {file}, found {wanted}"));
         }
         // Structs after other members: there is no shape in numbers.
         return Ok(array.shape.clone());
@@ -178,7 +178,7 @@ fn shape_of_input(
     let shape = [shape.0.clone(), axes].concat();
     if data_bytes(array.kind, &shape) != Some(array.data.len() as u64) {
         let wanted = tuple(&shape);
-        return Err(format!("`--shape` expected as many elements as {file} has, found {wanted} for {found}"));
+        return Err(format!("`--shape` expected the {found} elements of {file}, found {wanted}"));
     }
     Ok(shape)
 }

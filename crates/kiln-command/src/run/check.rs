@@ -14,37 +14,35 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln check reduce.wgsl                                  some workgroups, with numbers made up for what they read
-  kiln check saxpy.wgsl --size 1000 --value alpha=2       the last workgroup is not whole: faults at the edge show
+  kiln check reduce.wgsl                                  a few workgroups on generated inputs
+  kiln check saxpy.wgsl --size 1000 --value alpha=2       the last workgroup is partial, which shows faults at the edge
   kiln check blur.wgsl --in from=image.npy --size 640x480 --constant RADIUS=3
   kiln check scan.wgsl --workgroups 4 --shape x=1000 --json
 
 Exit status:
-  0  the kernel ran, and nothing was found
-  1  something was found
-  2  the kernel could not be read, compiled or run to its end, whatever was found until then, or the command line was not understood";
+  0  the kernel ran, and no fault was found
+  1  a fault was found
+  2  the kernel could not be read, compiled or run to completion, or the command line is invalid";
 
-/// Runs a kernel written in WGSL on the processor, and says what is wrong with it.
+/// Runs a WGSL kernel under the sanitizer and reports its faults.
 ///
-/// Finds indices out of bounds, races between invocations, reads of workgroup memory and of variables that nothing was written
-/// to, barriers that not all invocations reach, and NaN made of numbers that is written or decides something; each with its line,
-/// the variable, the index and the invocations. What the command line does not give is made up: two workgroups along each axis
-/// that a workgroup has, numbers that count up in buffers, as many as there are invocations or as the longest array has, the length of the problem in whole
-/// numbers, 1 in others.
+/// Finds out-of-bounds indices, data races between invocations, reads of uninitialised workgroup memory and variables, barriers in
+/// non-uniform control flow, and NaN that is computed from numbers and then stored, compared or used as an index. Each fault is reported with its line,
+/// variable, index and invocations. Missing arguments are generated: two workgroups along each axis that the workgroup uses; buffers with
+/// ascending numbers, one per invocation, or as many as the longest array; the problem size in integer uniforms, 1 in others.
 ///
-/// NaN decides something where it is compared with a number or becomes an index: `!(x >= 0.0)`, as a guard against NaN, counts as
-/// such a decision. `x != x` asks for NaN, and does not.
+/// A comparison of NaN with a number counts as a fault, even as a guard such as `!(x >= 0.0)`. `x != x` tests for NaN and does not count.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The file with the kernel.
+    /// File with the kernel.
     #[arg(value_name = "KERNEL.wgsl")]
     kernel: PathBuf,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
     problem: Problem,
-    /// Write one JSON object with the fields `format`, `kernel`, `entry`, `made_up`, `findings` and `error`.
+    /// Write one JSON object with the fields `format`, `kernel`, `entry`, `generated`, `findings` and `error`.
     #[arg(long)]
     json: bool,
 }
@@ -73,13 +71,14 @@ fn check(args: &Args) -> Fallible<CheckReport> {
     let device = settings::open_cpu_with(options)?;
     let kernel = compile(&device, source)?;
     let wants = kernel.reflection();
-    let (problem, items, mut made_up) = args.complete(wants);
+    let (problem, items, mut generated) = args.complete(wants);
     let request = Request { kernel: &args.kernel, problem: &problem, outputs: &[], fill: Some(items) };
     let plan = Plan::new(kernel.name(), wants, request)?;
     let mut bound = arrays::upload(&device, &plan)?;
     for bound in bound.iter().filter(|bound| bound.args.input.is_none()) {
         let name = &bound.args.binding.name;
-        made_up.push(MadeUp { name: name.clone(), text: format!("{name} of {} bytes", bound.buffer.bytes()) });
+        generated
+            .push(GeneratedInput { name: name.clone(), text: format!("{name} of {} bytes", bound.buffer.bytes()) });
     }
     let outcome = launch(&kernel, &plan, &mut bound);
     // Findings are valid even if the launch failed later.
@@ -88,15 +87,15 @@ fn check(args: &Args) -> Fallible<CheckReport> {
         Err(error) if findings.is_empty() => return Err(error),
         outcome => outcome.err().map(|error| error.to_string()),
     };
-    let findings = findings.into_iter().map(|finding| FindingReport::new(finding, &text, &made_up)).collect();
+    let findings = findings.into_iter().map(|finding| FindingReport::new(finding, &text, &generated)).collect();
     let (kernel, entry) = (kernel.name().to_string(), wants.entry.clone());
-    let made_up = made_up.into_iter().map(|made_up| made_up.text).collect();
-    Ok(CheckReport { kernel, entry, made_up, findings, error, has_edges: args.problem.grid().is_some() })
+    let generated = generated.into_iter().map(|generated| generated.text).collect();
+    Ok(CheckReport { kernel, entry, generated, findings, error, has_edges: args.problem.grid().is_some() })
 }
 
 /// A value that the command line did not give.
 #[derive(Debug)]
-struct MadeUp {
+struct GeneratedInput {
     /// Name in the kernel; empty if it has none.
     name: String,
     /// `n = 8`
@@ -104,16 +103,16 @@ struct MadeUp {
 }
 
 impl Args {
-    /// Fills in missing values; returns the problem, its number of items, and the made-up values.
-    fn complete(&self, kernel: &Reflection) -> (Problem, u64, Vec<MadeUp>) {
-        let mut made_up = Vec::new();
+    /// Fills in missing values; returns the problem, its number of items, and the generated values.
+    fn complete(&self, kernel: &Reflection) -> (Problem, u64, Vec<GeneratedInput>) {
+        let mut generated = Vec::new();
         let mut problem = self.problem.clone();
         if problem.grid().is_none() {
             let [x, y, z] = kernel.workgroup_size;
             let count = [2, 1 + u32::from(y > 1), 1 + u32::from(z > 1)];
             problem.workgroups = Some(Workgroups(count));
             let text = format!("{}x{}x{} workgroups of {x}x{y}x{z}", count[0], count[1], count[2]);
-            made_up.push(MadeUp { name: String::new(), text });
+            generated.push(GeneratedInput { name: String::new(), text });
         }
         let extent: [u64; 3] = match (&problem.size, problem.workgroups) {
             (Some(size), _) => size.extent().into(),
@@ -127,12 +126,12 @@ impl Args {
             // A struct as a whole is rejected when it is given.
             if self.problem.values.iter().all(|given| given.name != uniform.name) {
                 let (value, name) = (uniform.make_up(extent), uniform.name);
-                made_up.push(MadeUp { text: format!("{name} = {}", in_short(&value)), name: name.clone() });
+                generated.push(GeneratedInput { text: format!("{name} = {}", in_short(&value)), name: name.clone() });
                 problem.values.push(Named { name, value });
             }
         }
         let items = extent.iter().fold(1u64, |items, length| items.saturating_mul(*length));
-        (problem, items, made_up)
+        (problem, items, generated)
     }
 }
 
@@ -142,11 +141,11 @@ struct CheckReport {
     kernel: String,
     entry: String,
     /// Values that the command line did not give.
-    made_up: Vec<String>,
+    generated: Vec<String>,
     findings: Vec<FindingReport>,
     /// Why the kernel did not run to completion.
     error: Option<String>,
-    /// Whether the problem may end within a workgroup; a made-up one does not.
+    /// Whether the problem may end within a workgroup; a generated one does not.
     #[serde(skip)]
     has_edges: bool,
 }
@@ -166,7 +165,7 @@ struct FindingReport {
     count: u64,
     source: String,
     /// Made-up values that occur in that line.
-    made_up: Vec<String>,
+    generated: Vec<String>,
     #[serde(skip)]
     text: String,
 }
@@ -185,9 +184,9 @@ impl From<Invocation> for InvocationReport {
 }
 
 impl FindingReport {
-    fn new(finding: Finding, source: &str, made_up: &[MadeUp]) -> Self {
+    fn new(finding: Finding, source: &str, generated: &[GeneratedInput]) -> Self {
         let line = (finding.line as usize).checked_sub(1).and_then(|line| source.lines().nth(line)).unwrap_or_default();
-        let used = made_up.iter().filter(|made_up| mentions(line, &made_up.name));
+        let used = generated.iter().filter(|generated| mentions(line, &generated.name));
         Self {
             text: finding.to_string(),
             kind: finding.kind.name(),
@@ -202,7 +201,7 @@ impl FindingReport {
             message: finding.message,
             count: finding.count,
             source: line.trim().to_string(),
-            made_up: used.map(|made_up| made_up.text.clone()).collect(),
+            generated: used.map(|generated| generated.text.clone()).collect(),
         }
     }
 }
@@ -219,26 +218,26 @@ fn mentions(line: &str, name: &str) -> bool {
 impl Report for CheckReport {
     fn text(&self) -> String {
         let finding = |finding: &FindingReport| {
-            let with = match &finding.made_up[..] {
+            let with = match &finding.generated[..] {
                 [] => String::new(),
-                made_up => format!("    with made-up {}\n", plain(&made_up.join(", "))),
+                generated => format!("    with generated {}\n", plain(&generated.join(", "))),
             };
             format!("{}\n    {}\n{with}", plain(&finding.text), plain(&finding.source))
         };
         let findings: String = self.findings.iter().map(finding).collect();
         let number = self.findings.len() as u64;
-        let made_up = match (&self.made_up[..], number) {
+        let generated = match (&self.generated[..], number) {
             ([], _) => String::new(),
-            (made_up, 0) => format!("; made up: {}", plain(&made_up.join(", "))),
-            (made_up, _) => format!("; doubt first what was made up: {}", plain(&made_up.join(", "))),
+            (generated, 0) => format!("; generated inputs: {}", plain(&generated.join(", "))),
+            (generated, _) => format!("; check the generated inputs first: {}", plain(&generated.join(", "))),
         };
         let found = match number {
-            0 if !self.has_edges => "nothing was found in whole workgroups (`--size` gives others)".to_string(),
-            0 => "nothing was found".to_string(),
+            0 if !self.has_edges => "no fault found in whole workgroups (use `--size` for partial ones)".to_string(),
+            0 => "no fault found".to_string(),
             number if self.error.is_some() => format!("{} found before the kernel was stopped", count(number, "fault")),
             number => format!("{} found", count(number, "fault")),
         };
-        format!("{findings}kernel {}: {found}{made_up}\n", plain(&self.kernel))
+        format!("{findings}kernel {}: {found}{generated}\n", plain(&self.kernel))
     }
 
     fn is_good(&self) -> bool {
@@ -267,17 +266,17 @@ mod tests {
             message: format!("{invocation} reads index 10 of `x`, which has 4 elements"),
             count: 3,
         };
-        let report = |findings: Vec<Finding>, made_up: &[&str]| CheckReport {
+        let report = |findings: Vec<Finding>, generated: &[&str]| CheckReport {
             kernel: "k.wgsl".to_string(),
             entry: "main".to_string(),
-            made_up: made_up.iter().map(ToString::to_string).collect(),
+            generated: generated.iter().map(ToString::to_string).collect(),
             findings: (findings.into_iter())
                 .map(|finding| {
-                    let made_up = made_up.iter().map(|text| MadeUp {
+                    let generated = generated.iter().map(|text| GeneratedInput {
                         name: text.split(' ').next().unwrap().to_string(),
                         text: (*text).to_string(),
                     });
-                    FindingReport::new(finding, "a\n  y = x[i];\n", &made_up.collect::<Vec<_>>())
+                    FindingReport::new(finding, "a\n  y = x[i];\n", &generated.collect::<Vec<_>>())
                 })
                 .collect(),
             error: None,
@@ -286,7 +285,7 @@ mod tests {
         assert_eq!(
             report(vec![finding], &["n = 8", "x of 16 bytes"]).text(),
             "k.wgsl:2:3: out-of-bounds: invocation (5, 0, 0) of workgroup (1, 0, 0) reads index 10 of `x`, which has 4 elements (3 \
-             times)\n    y = x[i];\n    with made-up x of 16 bytes\nkernel k.wgsl: 1 fault found; doubt first what was made up: n = 8, x of \
+             times)\n    y = x[i];\n    with generated x of 16 bytes\nkernel k.wgsl: 1 fault found; doubt first what was made up: n = 8, x of \
              16 bytes\n"
         );
         for (line, name, expected) in [
@@ -298,6 +297,6 @@ mod tests {
         ] {
             assert_eq!(mentions(line, name), expected, "{line} {name}");
         }
-        assert_eq!(report(Vec::new(), &[]).text(), "kernel k.wgsl: nothing was found\n");
+        assert_eq!(report(Vec::new(), &[]).text(), "kernel k.wgsl: no fault found\n");
     }
 }

@@ -38,7 +38,7 @@ impl FromStr for Dims {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let lengths = text.split('x').map(str::parse).collect::<Result<_, _>>();
-        lengths.map(Self).map_err(|_| format!("expected lengths as in `1000` or `64x32`, found `{text}`"))
+        lengths.map(Self).map_err(|_| format!("expected lengths such as `1000` or `64x32`, found `{text}`"))
     }
 }
 
@@ -55,7 +55,7 @@ impl FromStr for Workgroups {
             Some([x]) => Ok(Self([*x, 1, 1])),
             Some([x, y]) => Ok(Self([*x, *y, 1])),
             Some([x, y, z]) => Ok(Self([*x, *y, *z])),
-            _ => Err(format!("expected one to three counts as in `4,1,1`, found `{text}`")),
+            _ => Err(format!("expected one to three counts such as `4,1,1`, found `{text}`")),
         }
     }
 }
@@ -64,7 +64,7 @@ impl FromStr for Workgroups {
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = time.filter(|time| !time.is_zero());
-    time.ok_or_else(|| format!("expected seconds above 0 as in `10` or `0.5`, found `{text}`"))
+    time.ok_or_else(|| format!("expected seconds above 0 such as `10` or `0.5`, found `{text}`"))
 }
 
 #[cfg(test)]

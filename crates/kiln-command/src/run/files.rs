@@ -23,7 +23,7 @@ pub(super) fn check(request: Request<'_>) -> Fallible<()> {
             _ => continue,
         };
         let file = request.outputs[position].value.display();
-        return Err(format!("output `{name}` expected a file of its own, found {file}, which is {other}").into());
+        return Err(format!("output `{name}` expected a separate file, found {file}, which is {other}").into());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ mod report;
 mod value;
 
 use crate::Fallible;
-use crate::kernel_dir::{lost, open_for_kernels, warn_not_kept};
+use crate::kernel_dir::{lost, open_for_kernels, warn_not_stored};
 use crate::source_args::{Named, SourceArgs, compile};
 use crate::terminal::{self, micros};
 use arrays::Bound;
@@ -31,36 +31,34 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Examples:
   kiln run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=result.npy --value alpha=2 --size 1000
-  kiln run saxpy.wgsl --in x=x.npy --out y=ax.npy --value alpha=2 --size 1000    y begins as zeros
+  kiln run saxpy.wgsl --in x=x.npy --out y=ax.npy --value alpha=2 --size 1000    y starts as zeros
   kiln run blur.wgsl --in from=image.npy --out to=blurred.npy --size 640x480 --constant RADIUS=3
   kiln run saxpy.wgsl --device gpu:1 --in x=x.npy --out y=ax.npy --value alpha=2 --size 1000 --json
 
 Exit status:
-  0  the kernel ran, and every output is written
-  1  something could not be read, compiled, run or written
-  2  the command line was not understood";
+  0  the kernel ran, and every output was written
+  1  a file could not be read or written, or the kernel could not be compiled or run
+  2  the command line is invalid";
 
-/// Runs a kernel written in WGSL on arrays in `.npy` files.
+/// Runs a WGSL kernel on arrays in `.npy` files.
 ///
-/// Every storage buffer of the kernel takes an array: `--in x=x.npy` for what it reads, `--out y=y.npy` for what it
-/// writes, both for a buffer that begins with an array and is kept after. Every uniform takes a number: `--value n=1000`.
-/// The kernel, compiled, is kept for the next run (see `kiln cache`).
+/// Every storage buffer of the kernel takes an array: `--in x=x.npy` to read, `--out y=y.npy` to write, both to read and write. Every
+/// uniform takes a number: `--value n=1000`. The compiled kernel is cached for the next run (see `kiln cache`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The file with the kernel.
+    /// File with the kernel.
     #[arg(value_name = "KERNEL.wgsl")]
     kernel: PathBuf,
-    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` lists them. Default: the best one.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
     problem: Problem,
-    /// The file for what is in a buffer after the run. A buffer without `--in` begins as zeros, with one element for each
-    /// item of `--size`. An odd number of f16 is padded with one, which `arrayLength` counts and the file does not have. May
-    /// be given several times.
+    /// File for the contents of a buffer after the run. A buffer without `--in` starts as zeros, with one element per invocation of
+    /// `--size`. An odd number of f16 elements is padded with one, which `arrayLength` counts and the file omits. Repeatable.
     #[arg(long = "out", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
     outputs: Vec<Named<PathBuf>>,
     /// Write one JSON object with the fields `format`, `kernel`, `device`, `run_us` and `outputs`.
@@ -77,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     if kernel.origin() == Origin::Compiled
         && let Some(fault) = lost(&device.kernel_cache_stats().disk)
     {
-        warn_not_kept(&fault);
+        warn_not_stored(&fault);
     }
     let plan = Plan::new(kernel.name(), kernel.reflection(), args.request())?;
     let mut bound = arrays::upload(&device, &plan)?;

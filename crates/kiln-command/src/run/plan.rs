@@ -58,13 +58,13 @@ impl<'a> Plan<'a> {
         }
         let grid = problem.grid();
         if grid.is_none() {
-            missing.push(["the problem", "--size ITEMS, or --workgroups X,Y,Z"].map(str::to_string).to_vec());
+            missing.push(["problem size", "--size ITEMS, or --workgroups X,Y,Z"].map(str::to_string).to_vec());
         }
         match grid {
             Some(grid) if missing.is_empty() => {
                 Ok(Self { buffers, values, grid, size: problem.size.as_ref(), fill: request.fill })
             }
-            _ => Err(format!("kernel `{name}` wants more than it was given:\n{}", indented(&missing)).into()),
+            _ => Err(format!("kernel `{name}` has missing arguments:\n{}", indented(&missing)).into()),
         }
     }
 }
@@ -114,7 +114,7 @@ fn check_shape(binding: &Binding, request: Request<'_>) -> Fallible<()> {
         return Ok(());
     }
     let (wanted, found) = (crate::terminal::count(count, "element"), tuple(&shape.0));
-    Err(format!("binding {binding} expected a `--shape` of {wanted}, as its type has, found {found}").into())
+    Err(format!("binding {binding} expected a `--shape` of {wanted}, the length of its type, found {found}").into())
 }
 
 /// Parses the value of a uniform, or of a member of one (`params.scale`).
@@ -131,7 +131,7 @@ fn parse_value<'a>(kernel: &'a Reflection, given: &'a Named<String>) -> Fallible
     let members = || binding.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ");
     let uniform = Uniform::all(binding).into_iter().find(|uniform| uniform.name == *name);
     let uniform = uniform.ok_or_else(|| {
-        let found = member.map_or_else(|| "all at once".to_string(), |member| format!("`{member}`"));
+        let found = member.map_or_else(|| "the whole struct".to_string(), |member| format!("`{member}`"));
         format!("value `{variable}` expected one of its members ({}), found {found}", members())
     })?;
     let value = uniform.parse(text).map_err(|error| format!("value `{name}`: {error}"))?;
@@ -164,7 +164,7 @@ fn missing_of_buffer(args: &BufferArgs<'_>, request: Request<'_>) -> Option<Vec<
         _ if binding.scalar.is_none() => {
             let has_length = binding.stride_bytes.is_some() || binding.tail.is_some();
             let zeros = if has_length { format!("; or --shape {name}=LENGTH") } else { String::new() };
-            format!("--in {name}=FILE.npy, and perhaps --out {name}=FILE.npy{zeros}")
+            format!("--in {name}=FILE.npy, optionally with --out {name}=FILE.npy{zeros}")
         }
         _ if output.is_none() && shape.is_none() => format!("--in {name}=FILE.npy, or --out {name}=FILE.npy, or both"),
         // Neither the kernel, nor the problem, nor the user gives a length.

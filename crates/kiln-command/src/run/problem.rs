@@ -9,28 +9,25 @@ use std::time::Duration;
 /// Arrays, numbers, and how often the kernel runs.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Problem {
-    /// The array that a buffer begins with: f16, f32, i32 or u32, as the kernel has it. May be given several times.
+    /// Initial contents of a buffer, with the element type of the kernel: f16, f32, i32 or u32. Repeatable.
     #[arg(long = "in", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
     pub(super) inputs: Vec<Named<PathBuf>>,
-    /// The shape of a buffer in elements, the first axis first, as NumPy has it: `y=10x20`. A vector as element (`vec3<f32>`)
-    /// adds an axis of its length, a matrix adds its columns and its rows. Of a struct that ends in an array of any length it is the
-    /// length of that array. May be given several times.
+    /// Shape of a buffer in elements, in NumPy's order: `y=10x20`. Vector elements (`vec3<f32>`) add an axis, matrix elements add two (columns,
+    /// rows). For a struct that ends in a runtime-sized array, the length of that array. Repeatable.
     #[arg(long = "shape", value_name = "BUFFER=SHAPE", value_parser = Named::<Dims>::parse)]
     pub(super) shapes: Vec<Named<Dims>>,
-    /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. A matrix, an array or a struct
-    /// inside of a struct takes all its numbers in the order of memory, without padding: `m=1,0,0,1`, column after column. May be
-    /// given several times.
+    /// Value of a uniform, or comma-separated values: `n=1000`, `params.scale=0.5`, `v=1,2,3`. A matrix, an array or a nested struct takes
+    /// all its numbers in memory order, without padding: `m=1,0,0,1`, column by column. Repeatable.
     #[arg(long = "value", value_name = "UNIFORM=NUMBER", value_parser = Named::<String>::parse)]
     pub(super) values: Vec<Named<String>>,
-    /// The problem: 1000, or 64x32 for x and y, or x, y and z. The kernel runs at least once for each item. x is the last
-    /// axis of an array that gets its shape from this.
+    /// Problem size in invocations: 1000, or 64x32 for x and y, or x, y and z. Rounded up to whole workgroups. Arrays that take their shape
+    /// from it have x as the last axis.
     #[arg(long, value_name = "ITEMS")]
     pub(super) size: Option<Dims>,
-    /// Or how many workgroups run, along x, y and z: `4,1,1`.
+    /// Number of workgroups along x, y and z: `4,1,1`.
     #[arg(long, value_name = "X,Y,Z", conflicts_with = "size")]
     pub(super) workgroups: Option<Workgroups>,
-    /// How long the kernel may run on the CPU device before it is stopped, such as 0.5. Default: 60. A GPU device has the limit of
-    /// its driver, whatever is said here.
+    /// Time limit of the kernel on the CPU device, such as 0.5. Default: 60. On a GPU, the driver's limit applies instead.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(super) time_limit: Option<Duration>,
 }

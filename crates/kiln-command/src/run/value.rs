@@ -55,7 +55,7 @@ impl<'a> Uniform<'a> {
             let wanted = match numbers.len() {
                 0 => return Err(format!("expected a type of numbers, found {type_name}")),
                 1 => "1 number".to_string(),
-                count => format!("{count} numbers with commas in between"),
+                count => format!("{count} numbers separated by commas"),
             };
             return Err(format!("expected {wanted} for {type_name}, found {} in `{text}`", parts.len()));
         }
@@ -215,7 +215,7 @@ mod tests {
             ("-1", One(U32), "expected u32, found `-1`: invalid digit found in string"),
             ("4294967296", One(U32), "expected u32, found `4294967296`: number too large to fit in target type"),
             ("1,2", One(F32), "expected 1 number for T, found 2 in `1,2`"),
-            ("1,2", vector(3, F32), "expected 3 numbers with commas in between for T, found 2 in `1,2`"),
+            ("1,2", vector(3, F32), "expected 3 numbers separated by commas for T, found 2 in `1,2`"),
             ("1,x,2", inner(), "expected u32, found `x`: invalid digit found in string"),
         ];
         for (text, numbers, error) in table {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_numbers_are_those_of_the_problem() {
+    fn generated_numbers_are_those_of_the_problem() {
         let table = [
             ("n", One(U32), "8"),
             ("params.width", One(U32), "8"),

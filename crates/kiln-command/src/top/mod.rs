@@ -24,41 +24,41 @@ use view::Palette;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln top                                          beside a process with KILN_METRICS=127.0.0.1:9464
-  kiln top 127.0.0.1:9500 --interval 250ms          another address, four times a second
+  kiln top                                          a process started with KILN_METRICS=127.0.0.1:9464
+  kiln top 127.0.0.1:9500 --interval 250ms          another address, four updates per second
   kiln top file:metrics.json                        a process that writes its metrics to a file
-  kiln top --once                                   what it told until now, as text
-  kiln top --json                                   the same for programs
+  kiln top --once                                   one snapshot as text
+  kiln top --json                                   one snapshot as JSON
 
 Keys:
-  q Esc Ctrl-C   quit                  Tab 1 2 3 4        choose a part of the screen
+  q Esc Ctrl-C   quit                  Tab 1 2 3 4        select a pane
   p              pause                 arrows PgUp PgDn   scroll it
-  + -            slower, faster        s                  sort kernels by something else
+  + -            slower, faster        s                  change the sort order of kernels
   ?              help
 
-A program of your own is seen if it calls `kiln::metrics::Watch::write_file` now and then, or answers `GET /metrics.json` with
+Any program can be observed: it calls `kiln::metrics::Watch::write_file` periodically, or answers `GET /metrics.json` with
 `kiln::metrics::Watch::to_json`.
 
 Exit status:
-  0  ended by a key, or the snapshot was written
-  1  no process of Kiln answers at the address
-  2  the command line was not understood";
+  0  quit by a key, or the snapshot was written
+  1  no Kiln process answers at the address
+  2  the command line is invalid";
 
-/// Shows devices, pools, caches and kernels of a running process.
+/// Monitors devices, pools, caches and kernels of a running process.
 ///
-/// The process serves its metrics at an address of the machine, or writes them to a file: start it with `KILN_METRICS=127.0.0.1:9464` or
-/// `KILN_METRICS=file:metrics.json`. Rates are those between two answers; without a terminal one snapshot is written, with sums since the
-/// process began.
+/// The process serves its metrics at a loopback address, or writes them to a file: start it with `KILN_METRICS=127.0.0.1:9464` or
+/// `KILN_METRICS=file:metrics.json`. Rates are computed between two updates. Without a terminal, one snapshot is written, with totals since
+/// the process started.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where the metrics of the process are: an address, a port of this machine, or `file:PATH`.
+    /// Source of the metrics: an address, a local port, or `file:PATH`.
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:9464", value_parser = scrape::parse_address)]
     address: String,
-    /// The time between two answers, from 100ms to 60m.
+    /// Update interval, from 100ms to 60m.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
-    /// Write one snapshot as text, as when standard output is no terminal.
+    /// Write one snapshot as text; the default if standard output is not a terminal.
     #[arg(long)]
     once: bool,
     /// Write one snapshot as a JSON object with the fields `version`, `pid`, `devices`.
@@ -69,7 +69,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let Args { address, interval, .. } = args;
     let first = scrape::scrape(address)
-        .map_err(|fault| format!("{fault}; start the program that is to be seen with `KILN_METRICS={address}`"))?;
+        .map_err(|fault| format!("{fault}; start the observed program with `KILN_METRICS={address}`"))?;
     if args.once || args.json || !io::stdout().is_terminal() {
         return Ok(terminal::show(&Page(View::new(first, None)), args.json)?);
     }

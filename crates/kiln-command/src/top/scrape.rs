@@ -25,7 +25,7 @@ pub(super) fn parse_address(text: &str) -> Result<String, String> {
         None if is_port(bare) => Ok(format!("127.0.0.1:{bare}")),
         Some(("", port)) if is_port(port) => Ok(format!("127.0.0.1:{port}")),
         Some((_, port)) if is_port(port) => Ok(bare.to_string()),
-        _ => Err(format!("expected an address as in `127.0.0.1:9464`, found `{text}`")),
+        _ => Err(format!("expected an address such as `127.0.0.1:9464`, found `{text}`")),
     }
 }
 
@@ -37,12 +37,12 @@ pub(super) fn scrape(address: &str) -> Result<Snapshot, String> {
     };
     let answer = found.map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused => format!("nothing answers at {address}"),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer from {address} in time"),
-        _ => format!("cannot ask {address}: {error}"),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer from {address} within the timeout"),
+        _ => format!("cannot query {address}: {error}"),
     })?;
     let body = if address.starts_with("file:") { Ok(&answer[..]) } else { body(&answer) };
     let body = body.map_err(|fault| format!("{address}: {fault}"))?;
-    Snapshot::parse(body).ok_or_else(|| format!("{address}: expected metrics of Kiln as JSON, found something else"))
+    Snapshot::parse(body).ok_or_else(|| format!("{address}: expected metrics of Kiln as JSON, found other data"))
 }
 
 fn fetch(address: &str) -> io::Result<String> {
@@ -63,7 +63,7 @@ fn fetch(address: &str) -> io::Result<String> {
 fn read_all(source: impl Read) -> io::Result<String> {
     let mut answer = Vec::new();
     if source.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)? as u64 == MAX_ANSWER_BYTES {
-        return Err(io::Error::other("the answer is too long"));
+        return Err(io::Error::other("the response is too long"));
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
@@ -71,7 +71,7 @@ fn read_all(source: impl Read) -> io::Result<String> {
 /// Returns the body of a complete HTTP answer.
 fn body(answer: &str) -> Result<&str, String> {
     let Some((head, body)) = answer.split_once("\r\n\r\n").filter(|(head, _)| head.starts_with("HTTP/1.")) else {
-        return Err("expected an answer over HTTP, found something else".to_string());
+        return Err("expected an HTTP response, found other data".to_string());
     };
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split_ascii_whitespace().nth(1)).unwrap_or_default();
@@ -112,8 +112,8 @@ mod tests {
             ("HTTP/1.0 200 OK\r\n\r\na 1\n", Ok("a 1\n")),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na 1\n", Err("expected 9 bytes, found 4")),
             ("HTTP/1.1 404 Not Found\r\n\r\n", Err("expected status 200, found 404")),
-            ("SSH-2.0-OpenSSH\r\n\r\n", Err("expected an answer over HTTP, found something else")),
-            ("", Err("expected an answer over HTTP, found something else")),
+            ("SSH-2.0-OpenSSH\r\n\r\n", Err("expected an HTTP response, found other data")),
+            ("", Err("expected an HTTP response, found other data")),
         ];
         for (answer, expected) in table {
             assert_eq!(body(answer), expected.map_err(str::to_string), "{answer}");

@@ -26,63 +26,63 @@ use std::time::SystemTime;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln validate                              every claim on the default device
-  kiln validate --quick --device all         in about a minute, on the CPU device and the first GPU
-  kiln validate --only matmul,fusion         some claims, or all that begin so
-  kiln validate --report report.html         with plots, as one file for a browser
+  kiln validate                              all claims on the default device
+  kiln validate --quick --device all         a quick run on the CPU device and the first GPU
+  kiln validate --only matmul,fusion         claims by name or prefix
+  kiln validate --report report.html         write an HTML report with plots
   kiln validate --write-baseline ratios.json
   kiln validate --baseline ratios.json --max-regression 20%
 
 Exit status:
-  0  everything is shown, or what is not has a reason that is told
-  1  a claim failed, or a ratio fell below the baseline; --fail-on says what counts
-  2  nothing could be validated, or the command line was not understood";
+  0  no claim failed; claims that are not shown state the reason
+  1  a claim failed, or a ratio fell below the baseline (see --fail-on)
+  2  nothing could be validated, or the command line is invalid";
 
-/// Shows Kiln's claims about its speed on this machine, or says why it does not.
+/// Verifies Kiln's performance claims on this machine.
 ///
-/// Each claim is a ratio to a limit of the machine, to a library or to Kiln without what is claimed, measured in this run. A number
-/// counts only where its output was checked, all work was done, the device was waited for, the machine could be so fast where its limit is known, arms took
-/// turns in random order and samples lie together; otherwise the claim is `not shown`, with the reason.
+/// Each claim is a ratio measured in this run: to the roofline, to a library, or to Kiln with the claimed feature disabled. A ratio counts
+/// only if the output is correct, no work is skipped or still pending when the clock stops, the time is not below the measured roofline,
+/// the arms are interleaved in random order, and the samples are consistent. Otherwise the claim is `not shown`, with the reason.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The device: `cpu`, `gpu`, `gpu:1`, or `all` for the CPU device and the first GPU. Default: the best one.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Claims by name, or by the beginning of their names, with commas between them.
+    /// Claims by name or prefix, separated by commas.
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     only: Vec<String>,
-    /// Smaller works and fewer samples: less than a minute for a device.
+    /// Smaller workloads and fewer samples: less than a minute per device.
     #[arg(long)]
     quick: bool,
-    /// List the claims with what they measure and their targets, and do nothing else.
+    /// List the claims, what they measure and their targets, and exit.
     #[arg(long)]
     list: bool,
-    /// Write one JSON object with the fields `machine`, `limits`, `claims`, `summary`, `plots`; `regressions` are those against a baseline,
-    /// `trends` the ratios that moved against a history.
+    /// Write one JSON object with the fields `machine`, `limits`, `claims`, `summary`, `plots`; `regressions` with `--baseline`,
+    /// `trends` with `--history`.
     #[arg(long)]
     json: bool,
-    /// Write a report with plots to this file, for a browser.
+    /// Write an HTML report with plots to this file.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Compare the ratios with those in this file, which `--write-baseline` or `--json` wrote.
+    /// Compare the ratios with this file, written by `--write-baseline` or `--json`.
     #[arg(long, value_name = "FILE.json")]
     baseline: Option<PathBuf>,
-    /// How far a ratio may fall below the baseline.
+    /// Maximum drop of a ratio below the baseline.
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_share)]
     max_regression: f64,
     /// Write the ratios to this file, for `--baseline`.
     #[arg(long, value_name = "FILE.json")]
     write_baseline: Option<PathBuf>,
-    /// Add the ratios as a line to this file, and tell which moved against the runs that it has.
+    /// Append the ratios to this file, and report those that changed compared with its earlier runs.
     #[arg(long, value_name = "FILE.jsonl")]
     history: Option<PathBuf>,
-    /// What makes the exit status 1.
+    /// Condition for exit status 1.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = FailOn::Failed)]
     fail_on: FailOn,
 }
 
-/// What makes the exit status 1.
+/// Condition for exit status 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum FailOn {
     /// A wrong output, or a ratio that fell below the baseline.
@@ -121,7 +121,7 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     if let Some(path) = &args.report {
         terminal::write_file(path, &html::page(&found, cfg!(debug_assertions)))?;
         // Separate from the score card; a closed standard error is not an error.
-        let _ = writeln!(io::stderr(), "the report with plots is in {}", path.display());
+        let _ = writeln!(io::stderr(), "report: {}", path.display());
     }
     if let Some(path) = &args.write_baseline {
         terminal::write_file(path, &terminal::to_json(&Baseline::of(&report))?)?;
@@ -157,7 +157,7 @@ fn options(args: &Args) -> Fallible<Options> {
     if !args.only.is_empty() {
         options = options.only(&args.only).map_err(|unknown| {
             let ids = claims().iter().map(|claim| claim.id);
-            let near = similar_or(&unknown.0, ids, "`kiln validate --list` shows them");
+            let near = similar_or(&unknown.0, ids, "`kiln validate --list` lists them");
             format!("`--only` expected the name of a claim, found `{}`; {near}", terminal::plain(&unknown.0))
         })?;
     }
@@ -179,7 +179,7 @@ fn devices(name: Option<&str>) -> Fallible<Vec<Device>> {
             if Device::list().iter().any(|info| info.kind != DeviceKind::Cpu) {
                 devices.push(open_device(Some("gpu"))?);
             } else {
-                terminal::warn("there is no GPU here; `kiln doctor` says what is missing");
+                terminal::warn("no GPU found; see `kiln doctor`");
             }
             Ok(devices)
         }
@@ -201,7 +201,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
 fn read_baseline(path: &Path) -> Fallible<Baseline> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("cannot read the baseline {}: {error}", path.display()))?;
-    let fault = |error| format!("{}: expected the ratios of a validation, found {error}", path.display());
+    let fault = |error| format!("{}: expected a baseline of `kiln validate`, found {error}", path.display());
     Ok(serde_json::from_str(&text).map_err(fault)?)
 }
 

@@ -11,13 +11,13 @@ pub(super) fn render(found: &Found<'_>) -> String {
     let report = found.report;
     let mut out = head(report);
     for device in &report.machine.devices {
-        let kind = if device.is_software { ", a GPU in name only: it runs on the processor" } else { "" };
+        let kind = if device.is_software { ", a software GPU: runs on the processor" } else { "" };
         out +=
             &format!("\n{}\n", styled(Style::new().bold(), &format!("{}: {}{kind}", device.id, plain(&device.name))));
         let claims: Vec<&Outcome> = report.claims.iter().filter(|claim| claim.device == device.id).collect();
         out += &card(&claims);
     }
-    out += &moved(found.trends);
+    out += &changed(found.trends);
     for regression in found.regressions {
         let line = format!("regression: {} on {}: {}\n", regression.id, regression.device, plain(&regression.reason));
         out += &styled(style(Status::Failed), &line);
@@ -35,8 +35,8 @@ fn head(report: &Report) -> String {
     let (spread, worst) = (noise.spread * 100.0, noise.worst);
     format!(
         "kiln {} on {system} {architecture}: {processor}{}, {simd}
-limits: {:.1} GFLOP/s, reading {:.1} GB/s, copying {:.1} GB/s, a thread in {}, clock steps of {}
-noise: {}; equal work lies {spread:.1} % apart, at worst {worst:.2} times as long
+limits: peak {:.1} GFLOP/s, read {:.1} GB/s, copy {:.1} GB/s, thread start {}, clock resolution {}
+noise: {}; interquartile range {spread:.1} % of the median, slowest run {worst:.2} times the median
 ",
         report.version,
         count(*threads as u64, "thread"),
@@ -49,7 +49,7 @@ noise: {}; equal work lies {spread:.1} % apart, at worst {worst:.2} times as lon
     )
 }
 
-const HEAD: [&str; 6] = ["claim", "ratio", "target", "value", "spread", "against"];
+const HEAD: [&str; 6] = ["claim", "ratio", "target", "value", "spread", "compared with"];
 
 /// Formats a line for each claim, with its reason below it.
 fn card(claims: &[&Outcome]) -> String {
@@ -77,11 +77,11 @@ fn card(claims: &[&Outcome]) -> String {
     out
 }
 
-fn moved(trends: &[Trend]) -> String {
+fn changed(trends: &[Trend]) -> String {
     let line = |trend: &Trend| {
         let Trend { id, device, before, now, runs } = trend;
         let runs = count(*runs as u64, "earlier run");
-        format!("moved: {id} on {device}: {} now, {} in the median of {runs}\n", digits(*now), digits(*before))
+        format!("changed: {id} on {device}: {} now, {} in the median of {runs}\n", digits(*now), digits(*before))
     };
     let lines: String = trends.iter().map(line).collect();
     if lines.is_empty() { lines } else { format!("\n{lines}") }
@@ -90,7 +90,7 @@ fn moved(trends: &[Trend]) -> String {
 fn verdict(report: &Report) -> String {
     let summary = report.summary;
     let took = seconds(report.took_s);
-    let debug = if cfg!(debug_assertions) { "This is a debug build: its numbers mean little.\n" } else { "" };
+    let debug = if cfg!(debug_assertions) { "This is a debug build: the times are not representative.\n" } else { "" };
     let of = summary.shown + summary.failed + summary.not_shown;
     format!(
         "\n{} of {} shown, {} failed, {} not shown, in {took}.\n{debug}",
@@ -103,14 +103,14 @@ fn verdict(report: &Report) -> String {
 
 pub(super) fn list(claims: &[&Claim]) -> String {
     let target = |target: Option<f64>| {
-        target.map_or_else(|| "does not apply".to_string(), |target| format!("at least {}", digits(target)))
+        target.map_or_else(|| "not applicable".to_string(), |target| format!("at least {}", digits(target)))
     };
     let claim = |claim: &&Claim| {
         let Claim { id, title, measures, comparison, target: targets, in_quick, .. } = *claim;
         let (id, quick) = (styled(Style::new().bold(), id), if *in_quick { "" } else { "; not with --quick" });
         let (cpu, gpu) = (target(targets.cpu), target(targets.gpu));
         format!(
-            "{id}\n  {title}\n  measures: {measures}\n  against:  {comparison}\n  target:   cpu {cpu}, gpu {gpu}{quick}\n"
+            "{id}\n  {title}\n  measures:      {measures}\n  compared with: {comparison}\n  target:        cpu {cpu}, gpu {gpu}{quick}\n"
         )
     };
     claims.iter().map(claim).collect::<Vec<_>>().join("\n")

@@ -17,7 +17,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 }
 ";
 
-/// A fault is reported with its line, and by the exit status; arguments that are not given are made up.
+/// A fault is reported with its line, and by the exit status; arguments that are not given are generated.
 #[test]
 fn a_race_is_told_as_text_and_as_json() {
     let workspace = Workspace::new();
@@ -37,8 +37,8 @@ fn a_race_is_told_as_text_and_as_json() {
     let finding = &report["findings"][0];
     assert_eq!((&finding["kind"], &finding["line"], &finding["index"]), (&"race".into(), &10.into(), &1.into()));
     assert_eq!(finding["other"]["global_id"], serde_json::json!([1, 0, 0]));
-    assert_eq!(report["made_up"], serde_json::json!(["params.n = 8", "x of 32 bytes", "y of 32 bytes"]));
-    assert_eq!((&finding["made_up"], &report["error"]), (&serde_json::json!([]), &serde_json::Value::Null));
+    assert_eq!(report["generated"], serde_json::json!(["params.n = 8", "x of 32 bytes", "y of 32 bytes"]));
+    assert_eq!((&finding["generated"], &report["error"]), (&serde_json::json!([]), &serde_json::Value::Null));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_sound_kernel_is_told_to_be_one_and_a_broken_one_does_not_run() {
     ["saxpy.wgsl", "bad.wgsl", "x.npy"].iter().for_each(|name| workspace.fixture(name));
     let report = workspace.json("check saxpy.wgsl --in x=x.npy --size 100 --value alpha=2");
     assert_eq!(report["findings"], serde_json::json!([]));
-    assert_eq!(report["made_up"], serde_json::json!(["y of 400 bytes"]));
+    assert_eq!(report["generated"], serde_json::json!(["y of 400 bytes"]));
     // One more in `y` than there is in `x`.
     let ran = workspace.kiln("check saxpy.wgsl --in x=x.npy --shape y=101 --size 100");
     assert_eq!(ran.code, Some(1));
@@ -99,9 +99,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 }
 ";
 
-/// What is made up does not make faults: the height of a plane is not its width, and a buffer is as long as the array that is given.
+/// Generated inputs cause no faults: the height of a plane is not its width, and a buffer is as long as the array that is given.
 #[test]
-fn faults_are_those_of_the_kernel_and_not_of_what_is_made_up() {
+fn faults_are_those_of_the_kernel_and_not_of_generated_inputs() {
     let workspace = Workspace::new();
     workspace.fixture("x.npy");
     for (name, text) in [("stencil.wgsl", STENCIL), ("softmax.wgsl", SOFTMAX), ("edge.wgsl", EDGE)] {
@@ -124,10 +124,12 @@ fn faults_are_those_of_the_kernel_and_not_of_what_is_made_up() {
             .collect();
         assert_eq!(found, expected, "{line}: {}", ran.out);
     }
-    // The made-up workgroups are whole, which is said.
+    // The generated workgroups are whole, which is said.
     let text = workspace.text("check edge.wgsl");
     assert!(
-        text.starts_with("kernel edge.wgsl: nothing was found in whole workgroups (`--size` gives others); made up"),
+        text.starts_with(
+            "kernel edge.wgsl: no fault found in whole workgroups (use `--size` for partial ones); generated inputs"
+        ),
         "{text}"
     );
 }
@@ -146,18 +148,18 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 fn the_array_at_the_end_of_a_struct_has_the_length_of_the_problem() {
     let workspace = Workspace::new();
     fs::write(workspace.path("w.wgsl"), WORLD).unwrap();
-    assert_eq!(workspace.json("check w.wgsl")["made_up"][1], "w of 2064 bytes");
-    assert_eq!(workspace.json("check w.wgsl --size 96 --shape w=96")["made_up"][0], "w of 3088 bytes");
+    assert_eq!(workspace.json("check w.wgsl")["generated"][1], "w of 2064 bytes");
+    assert_eq!(workspace.json("check w.wgsl --size 96 --shape w=96")["generated"][0], "w of 3088 bytes");
     let ran = workspace.kiln("check w.wgsl --shape w=10");
     assert_eq!(ran.code, Some(1));
     let expected = "reads index 10 of `w`, which has 10 elements";
-    assert!(ran.out.contains(expected) && ran.out.contains("\n    with made-up w of 336 bytes\n"), "{}", ran.out);
+    assert!(ran.out.contains(expected) && ran.out.contains("\n    with generated w of 336 bytes\n"), "{}", ran.out);
     let fixed = WORLD.replace("array<Item> }", "array<Item, 64> }");
     fs::write(workspace.path("w.wgsl"), fixed).unwrap();
     workspace.text("check w.wgsl");
     let ran = workspace.kiln("check w.wgsl --shape w=64");
     let error =
-        "error: binding w: World (read_write) expected a `--shape` of 1 element, as its type has, found (64,)\n";
+        "error: binding w: World (read_write) expected a `--shape` of 1 element, the length of its type, found (64,)\n";
     assert_eq!((ran.code, ran.err.as_str()), (Some(2), error));
 }
 
@@ -189,9 +191,9 @@ fn findings_of_a_kernel_that_is_stopped_are_told() {
     assert!(ran.err.contains("expected seconds above 0"), "{}", ran.err);
 }
 
-/// Uniforms of any type are made up.
+/// Uniforms of any type are generated.
 #[test]
-fn matrices_arrays_and_structs_are_made_up() {
+fn matrices_arrays_and_structs_are_generated() {
     let workspace = Workspace::new();
     let text = "struct Size { width: u32, height: u32 } struct Params { size: Size, table: array<vec4<f32>, 4> }
         @group(0) @binding(0) var<uniform> m: mat3x3<f32>;
@@ -205,10 +207,10 @@ fn matrices_arrays_and_structs_are_made_up() {
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     let report = ran.json();
     assert_eq!(
-        report["made_up"],
+        report["generated"],
         serde_json::json!(["m = 1 (9 times)", "p.size = 4,2", "p.table = 1 (16 times)", "y of 32 bytes"])
     );
     let finding = &report["findings"][0];
     assert_eq!((&finding["index"], &finding["line"]), (&4.into(), &6.into()));
-    assert_eq!(finding["made_up"], report["made_up"]);
+    assert_eq!(finding["generated"], report["generated"]);
 }

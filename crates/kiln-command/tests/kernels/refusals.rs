@@ -71,12 +71,12 @@ const TABLE: &[Row] = &[
     (
         "override SCALE: f32;\n@compute @workgroup_size(1) fn main() { y[0] = SCALE; }",
         "3:1",
-        "expected a value for the constant `SCALE`, found none; `--constant SCALE=NUMBER` gives it",
+        "expected a value for the constant `SCALE`, found none; set it with `--constant SCALE=NUMBER`",
     ),
     (
         "@id(7) override SCALE: f32;\n@compute @workgroup_size(1) fn main() { y[0] = SCALE; }",
         "3:8",
-        "`--constant SCALE=NUMBER` gives it",
+        "set it with `--constant SCALE=NUMBER`",
     ),
 ];
 

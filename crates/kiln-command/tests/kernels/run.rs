@@ -152,7 +152,7 @@ fn vectors_have_their_length_as_last_axis() {
         assert_eq!(run("--entry main --in x=plane.npy --in y=y.npy --out y=y.npy"), serde_json::json!([2, 3]));
         assert_eq!(numbers(&workspace, "y.npy", f32::from_le_bytes), [4.0, 2.0, 0.0, 10.0, 8.0, 6.0]);
         let error = workspace.error("run v.wgsl --entry pairs --in p=plane.npy --out p=p.npy --size 2");
-        let expected = "expected a shape that ends with (2,), as an element has it, found (2, 3) in plane.npy";
+        let expected = "expected a shape that ends with (2,), the shape of an element, found (2, 3) in plane.npy";
         assert_eq!(error, format!("error: binding p: array<vec2<u32>> (read_write): {expected}\n"));
         assert_eq!(run("--entry pairs --in p=plane.npy --out p=p.npy --shape p=3"), serde_json::json!([3, 2]));
     }
@@ -196,7 +196,7 @@ fn outputs_do_not_overwrite_each_other_or_what_is_read() {
             ("x.link", "the input of `x`"),
         ] {
             let error = workspace.error(&SAXPY.replace("out.npy", file));
-            let expected = format!("error: output `y` expected a file of its own, found {file}, which is {other}\n");
+            let expected = format!("error: output `y` expected a separate file, found {file}, which is {other}\n");
             assert_eq!(error, expected);
         }
         for name in ["saxpy.wgsl", "x.npy"] {
@@ -212,11 +212,11 @@ fn kernel_that_is_too_large_to_keep_is_told() {
     for workspace in saxpy_workspaces() {
         let source = fs::read_to_string(workspace.path("saxpy.wgsl")).unwrap();
         fs::write(workspace.path("saxpy.wgsl"), format!("{source}// {}\n", "x".repeat(2 << 20))).unwrap();
-        let fault = "larger than an entry of the store may be\n";
+        let fault = "larger than the maximum entry size of the store\n";
         for _ in 0..2 {
             let ran = workspace.kiln(SAXPY);
             assert_eq!((ran.code, ran.out.contains(" compiled in ")), (Some(0), true), "{}", ran.err);
-            assert_eq!(ran.err, format!("warning: the compiled kernel is not kept: {fault}"));
+            assert_eq!(ran.err, format!("warning: the compiled kernel is not stored: {fault}"));
         }
         let ran = workspace.kiln("cache warm saxpy.wgsl");
         assert_eq!((ran.code, ran.out.starts_with(&format!("not stored: {fault}"))), (Some(1), true), "{}", ran.out);
@@ -305,7 +305,7 @@ fn kernel_runs_without_a_cache_directory() {
         fs::write(workspace.cache_dir(), "not a directory").unwrap();
         let ran = workspace.kiln(SAXPY);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
-        assert!(ran.err.starts_with("warning: the compiled kernel is not kept: the cache directory "), "{}", ran.err);
+        assert!(ran.err.starts_with("warning: the compiled kernel is not stored: the cache directory "), "{}", ran.err);
         assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
         assert!(ran.out.contains(" compiled in "), "{}", ran.out);
         assert_eq!(fs::read(workspace.path("out.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
@@ -367,7 +367,7 @@ fn structs_of_any_length_are_made_or_read() {
         assert_eq!(run("--in w=plane.npy"), [2.0, 5.0]);
         assert_eq!(run("--in w=plane.npy --shape w=2"), [2.0, 5.0]);
         let error = workspace.error("run k.wgsl --out y=y.npy --shape y=2 --workgroups 1 --in w=plane.npy --shape w=3");
-        assert!(error.ends_with("`--shape` expected as many bytes as plane.npy has, found 32 for 24\n"), "{error}");
+        assert!(error.ends_with("`--shape` expected the 24 bytes of plane.npy, found 32\n"), "{error}");
     }
 }
 

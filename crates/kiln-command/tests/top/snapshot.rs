@@ -76,11 +76,11 @@ fn a_file_is_read_like_an_address() {
     fs::write(&path, "kiln_info 1\n").unwrap();
     let (code, _, errors) = ran(&["top", &address]);
     assert_eq!(code, Some(1));
-    assert!(errors.contains("expected metrics of Kiln as JSON, found something else"), "{errors}");
+    assert!(errors.contains("expected metrics of Kiln as JSON, found other data"), "{errors}");
     fs::remove_file(&path).unwrap();
     let (code, _, errors) = ran(&["top", &address]);
     assert_eq!(code, Some(1));
-    assert!(errors.contains("cannot ask file:"), "{errors}");
+    assert!(errors.contains("cannot query file:"), "{errors}");
 }
 
 #[test]
@@ -90,12 +90,10 @@ fn what_cannot_be_seen_is_said_with_what_to_do() {
     assert_eq!((code, text.as_str()), (Some(1), ""));
     assert_eq!(
         errors,
-        format!(
-            "error: nothing answers at {address}; start the program that is to be seen with `KILN_METRICS={address}`\n"
-        )
+        format!("error: nothing answers at {address}; start the observed program with `KILN_METRICS={address}`\n")
     );
     for (args, message) in [
-        (["top", "nowhere"], "expected an address as in `127.0.0.1:9464`, found `nowhere`"),
+        (["top", "nowhere"], "expected an address such as `127.0.0.1:9464`, found `nowhere`"),
         (["top", "--interval=1ms"], "expected a time from `100ms` to `60m`, found `1ms`"),
     ] {
         let (code, _, errors) = ran(&args);
@@ -114,7 +112,7 @@ fn the_setting_is_checked_by_whatever_opens_a_device() {
     for setting in ["0.0.0.0:9464", "192.168.1.1:9464", "[::]:0"] {
         let (code, errors) = eval(setting);
         assert_eq!(code, Some(1));
-        let expected = "KILN_METRICS: metrics expected an address of this machine alone, such as 127.0.0.1:";
+        let expected = "KILN_METRICS: metrics expected a loopback address such as 127.0.0.1:";
         assert!(errors.contains(expected), "{errors}");
     }
     for setting in ["everywhere", "9464", "localhost:9464", "127.0.0.1", "127.0.0.1:99999", "file:", "metrics.prom"] {
@@ -128,13 +126,13 @@ fn the_setting_is_checked_by_whatever_opens_a_device() {
     let (code, errors) = eval(&process.address);
     assert_eq!(code, Some(0));
     assert!(
-        errors.starts_with("warning: going on without metrics: KILN_METRICS: cannot serve metrics at "),
+        errors.starts_with("warning: continuing without metrics: KILN_METRICS: cannot serve metrics at "),
         "{errors}"
     );
     let folder = tempfile::tempdir().unwrap();
     let (code, errors) = eval(&format!("file:{}", folder.path().join("missing/metrics.prom").display()));
     assert_eq!(code, Some(0));
-    let expected = "warning: going on without metrics: KILN_METRICS: cannot write metrics to ";
+    let expected = "warning: continuing without metrics: KILN_METRICS: cannot write metrics to ";
     assert!(errors.starts_with(expected), "{errors}");
     let (code, errors) = eval(&format!("file:{}", folder.path().display()));
     assert_eq!(code, Some(1));

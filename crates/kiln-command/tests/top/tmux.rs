@@ -107,7 +107,7 @@ fn the_live_view_in_a_terminal() {
     screen.key("+");
     screen.wait_for("every 500 ms");
     screen.key("?");
-    screen.wait_for("choose a part of the screen");
+    screen.wait_for("select a pane");
     screen.key("x");
     screen.wait_until("no help", |text| !text.contains("choose a part"));
 
@@ -165,7 +165,7 @@ fn a_lost_connection_is_shown_and_comes_back() {
     screen.type_line(&format!("{KILN} top {address} --interval 100ms; echo status=$?"));
     screen.wait_for("1 Devices");
     drop(process);
-    let text = screen.wait_for("connection lost, trying again: nothing answers at");
+    let text = screen.wait_for("connection lost, retrying: nothing answers at");
     assert!(text.contains("2 Pools"), "what was seen last stays:\n{text}");
     let process = Process::start(&address);
     screen.wait_until("the process again", |text| text.contains("1 Devices") && !text.contains("connection lost"));

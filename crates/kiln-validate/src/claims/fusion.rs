@@ -14,8 +14,8 @@ fn chain(context: &Context<'_>) -> WorkloadReferee {
 pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let workload = chain(context);
     let fused = Computation::of_workload(workload, context.device);
-    let unfused = Computation::of_tensors(context.device, tensors, |set| one_by_one(set));
-    let mut arms = [Arm::new("fused", fused), Arm::new("one by one", unfused)];
+    let unfused = Computation::of_tensors(context.device, tensors, |set| one_at_a_time(set));
+    let mut arms = [Arm::new("fused", fused), Arm::new("unfused", unfused)];
     let (measured, _) = context.measure_bounded(&mut arms, &workload)?;
     let [fused, unfused] = costs(context)?;
     for (cost, times) in [fused, unfused].iter().zip(&measured.arms) {
@@ -32,7 +32,7 @@ pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
 
 pub(super) fn launches(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     if !cfg!(feature = "events") {
-        return Ok(Evidence::Declined("this program is built without events, which count what ran".to_string()));
+        return Ok(Evidence::Declined("this build lacks the feature `events`, which counts launches".to_string()));
     }
     let [fused, unfused] = costs(context)?;
     let ran = counts(fused.launches == fused.ran && unfused.launches == unfused.ran, ran(&fused, &unfused));
@@ -56,7 +56,7 @@ struct Cost {
     output: Check,
 }
 
-/// Measures the fused chain and its ops one by one.
+/// Measures the fused chain and its ops one at a time.
 fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
     let workload = chain(context);
     let inputs = workload.inputs(100);
@@ -64,7 +64,7 @@ fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
         Ok(vec![KilnWorkload::with_data(&workload.op, workload.dtype, inputs, context.device)?.expression()?.remove(0)])
     })?;
     let unfused =
-        cost(context.device, "one by one", &workload, &inputs, |inputs| steps(&tensors(inputs, context.device)?))?;
+        cost(context.device, "unfused", &workload, &inputs, |inputs| steps(&tensors(inputs, context.device)?))?;
     Ok([fused, unfused])
 }
 
@@ -94,13 +94,13 @@ fn cost(
     let ran = compute()?;
     drop(profiling);
     let wrong = workload.judge(inputs, &KilnWorkload::read(&results[results.len() - 1..])?).err();
-    let output = output(wrong.map(|wrong| format!("{name}: {wrong}")), format!("{name}: right"));
+    let output = output(wrong.map(|wrong| format!("{name}: {wrong}")), format!("{name}: correct"));
     Ok(Cost { launches, bytes, ran, output })
 }
 
 fn ran(fused: &Cost, unfused: &Cost) -> String {
-    let text = |cost: &Cost| format!("{} kernels were planned and {} ran", cost.launches, cost.ran);
-    format!("fused: {}; one by one: {}", text(fused), text(unfused))
+    let text = |cost: &Cost| format!("{} kernels planned, {} launched", cost.launches, cost.ran);
+    format!("fused: {}; unfused: {}", text(fused), text(unfused))
 }
 
 /// Builds the ops of [`Op::Chain8`] without computing them.
@@ -122,7 +122,7 @@ fn tensors(inputs: &Inputs, device: &Device) -> KilnResult<Vec<Tensor>> {
 }
 
 /// Runs the chain, computing each op before the next one is recorded.
-fn one_by_one(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
+fn one_at_a_time(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
     let mut last = Vec::new();
     for step in steps(inputs)? {
         step.eval()?;

@@ -28,10 +28,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 pub(super) fn parallel(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let threads = context.device.info().limits.threads.unwrap_or(2);
     if context.device.info().kind == DeviceKind::Cpu && threads < 2 {
-        return Ok(Evidence::Declined("the process may use one core only".to_string()));
+        return Ok(Evidence::Declined("the process is limited to one core".to_string()));
     }
     let mut arms =
-        [Arm::new("graph", branches(context.device, true)), Arm::new("one by one", branches(context.device, false))];
+        [Arm::new("graph", branches(context.device, true)), Arm::new("sequential", branches(context.device, false))];
     let measured = context.measure(&mut arms, &Moved)?;
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")))
 }

@@ -17,7 +17,7 @@ pub(super) fn unified(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let in_place = reopen(context.device, true, HostAccess::Auto)?;
     if !in_place.buffer(16)?.usage().is_host_visible() {
         return Ok(Evidence::Declined(
-            "the device has memory of its own, which the host cannot write in place".to_string(),
+            "the device has separate memory, which the host cannot write in place".to_string(),
         ));
     }
     let staged = reopen(context.device, true, HostAccess::Staged)?;
@@ -82,10 +82,10 @@ pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     device.pool().clear()?;
     let PoolPoint { in_use_bytes, reserved_bytes, .. } = plot(context, STEPS);
     drop(held);
-    let output = output(wrong, format!("right in all of {STEPS} steps"));
+    let output = output(wrong, format!("correct in all {STEPS} steps"));
     let given_back = counts(
         reserved_bytes <= peaks[1] / 2,
-        format!("{} bytes at most, {} after a cleanup, of which {} are in use", peaks[1], reserved_bytes, in_use_bytes),
+        format!("peak {} bytes, {} after a cleanup, {} of them in use", peaks[1], reserved_bytes, in_use_bytes),
     );
     let ratio = peaks[0] as f64 / peaks[1].max(1) as f64;
     Ok(Evidence::counted(ratio, (peaks[1] as f64 / (1 << 20) as f64, "MiB"), vec![output, given_back]))

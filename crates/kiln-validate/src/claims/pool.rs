@@ -16,16 +16,16 @@ const BUFFERS: usize = 16;
 pub(super) fn against_driver(context: &mut Context<'_>, sizes: Sizes) -> Result<Evidence, Fault> {
     let (pooled, direct) =
         (reopen(context.device, true, HostAccess::Auto)?, reopen(context.device, false, HostAccess::Auto)?);
-    let mut arms = [Arm::new("pool", requests(&pooled)), Arm::new("no pool", requests(&direct))];
+    let mut arms = [Arm::new("pool", requests(&pooled)), Arm::new("pooling disabled", requests(&direct))];
     let measured = context.measure(&mut arms, &sizes)?;
     drop(arms);
     let (own, other) = (pooled.buffer_pool_stats(), direct.buffer_pool_stats());
     let detail = format!(
-        "pool: {} of {} requests reached the driver; no pool: {} of {}",
+        "pool: {} of {} requests reached the driver; pooling disabled: {} of {}",
         own.driver_request_count, own.allocation_count, other.driver_request_count, other.allocation_count
     );
     let check = counts(other.driver_request_count == other.allocation_count, detail);
-    Ok(Evidence::faster(measured, |s| (s / BUFFERS as f64 * 1e9, "ns a buffer")).with(check))
+    Ok(Evidence::faster(measured, |s| (s / BUFFERS as f64 * 1e9, "ns/buffer")).with(check))
 }
 
 pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
@@ -43,7 +43,7 @@ pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
         }
     }
     let found = device.buffer_pool_stats();
-    let output = output(wrong, "every buffer kept what was written to it");
+    let output = output(wrong, "every buffer kept its contents");
     let asked = counts(
         found.allocation_count >= 200 * BUFFERS as u64,
         format!("{} requests, {} reached the driver", found.allocation_count, found.driver_request_count),

@@ -21,7 +21,7 @@ pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Resu
     #[cfg(feature = "gpu")]
     {
         let index = device.info().id.strip_prefix("gpu:").and_then(|index| index.parse().ok());
-        let index = index.ok_or_else(|| format!("expected a GPU by its number, found {}", device.info().id))?;
+        let index = index.ok_or_else(|| format!("expected a GPU id such as gpu:0, found {}", device.info().id))?;
         Ok(Device::gpu_with(index, kiln::device::GpuOptions::new().pool(pool).host_access(access))?)
     }
     #[cfg(not(feature = "gpu"))]

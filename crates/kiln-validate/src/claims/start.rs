@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let Some(program) = context.program else {
-        return Ok(Evidence::Declined("no program was given that a fresh process could run".to_string()));
+        return Ok(Evidence::Declined("no `kiln` program was given to start".to_string()));
     };
     let id = context.device.info().id.clone();
     let is_cpu = context.device.info().kind == DeviceKind::Cpu;
@@ -22,7 +22,7 @@ pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let other = Process::new(program, (!is_cpu).then_some(id), fresh)?;
     // One start per sample.
     let sampling = SamplingConfig { sample: Duration::ZERO, ..context.sampling };
-    let names = if is_cpu { ["first result", "empty process"] } else { ["with kernels", "without kernels"] };
+    let names = if is_cpu { ["first result", "empty process"] } else { ["warm kernel cache", "empty kernel cache"] };
     let mut arms = [Arm::new(names[0], own), Arm::new(names[1], other)];
     let whole = std::mem::replace(&mut context.sampling, sampling);
     let measured = context.measure(&mut arms, &Sum);
@@ -111,7 +111,7 @@ impl Subject for Process {
         if !output.status.success() {
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(
-                format!("{} expected to end well, found {}: {error}", self.program.display(), output.status).into()
+                format!("{} expected exit status 0, found {}: {error}", self.program.display(), output.status).into()
             );
         }
         self.last = match &self.device {

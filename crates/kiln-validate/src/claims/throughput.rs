@@ -58,11 +58,11 @@ fn share_of_limit(context: &mut Context<'_>, id: &str, op: Op) -> Result<Evidenc
 pub(super) fn small_ops(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let count = if context.is_software() { 100 } else { 1000 };
     let workload = WorkloadReferee { op: Op::TinyIndependent { count, len: 16 }, dtype: ElementType::F32 };
-    let single = Computation::of_tensors(context.device, chunks, one_by_one);
+    let single = Computation::of_tensors(context.device, chunks, one_at_a_time);
     let mut arms =
-        [Arm::new("together", Computation::of_workload(workload, context.device)), Arm::new("one by one", single)];
+        [Arm::new("together", Computation::of_workload(workload, context.device)), Arm::new("one at a time", single)];
     let measured = context.measure(&mut arms, &workload)?;
-    Ok(Evidence::faster(measured, |s| (s / count as f64 * 1e9, "ns an op")))
+    Ok(Evidence::faster(measured, |s| (s / count as f64 * 1e9, "ns/op")))
 }
 
 /// Returns the short tensors of the first input, and the second input.
@@ -73,7 +73,7 @@ fn chunks(inputs: &Inputs, device: &Device) -> kiln::Result<(Vec<Tensor>, Tensor
 }
 
 /// Adds short tensors, computing each sum before the next one is recorded.
-fn one_by_one((singles, b): &(Vec<Tensor>, Tensor)) -> kiln::Result<Vec<Tensor>> {
+fn one_at_a_time((singles, b): &(Vec<Tensor>, Tensor)) -> kiln::Result<Vec<Tensor>> {
     let sum = |single: &Tensor| single.add(b).and_then(|sum| sum.eval().map(|()| sum));
     singles.iter().map(sum).collect()
 }

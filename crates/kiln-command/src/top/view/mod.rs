@@ -33,14 +33,14 @@ const KEYS: [(&str, &str); 7] = [
 
 const HELP: [(&str, &str); 9] = [
     ("q  Esc  Ctrl-C", "quit"),
-    ("Tab  1 2 3 4", "choose a part of the screen"),
+    ("Tab  1 2 3 4", "select a pane"),
     ("↑ ↓  PgUp PgDn", "scroll it; Home and End too"),
     ("s", "sort kernels: time, launches, GB/s, GFLOP/s, name"),
-    ("p  Space", "pause, and go on"),
-    ("+  -", "ask less often, more often"),
+    ("p  Space", "pause and resume"),
+    ("+  -", "update less often, more often"),
     ("?", "this help; any key closes it"),
     ("", ""),
-    ("", "Rates are those between two answers; hit rates since the start."),
+    ("", "Rates are between two updates; hit rates since the start."),
 ];
 
 /// Maximum scroll position of each visible pane.
@@ -119,7 +119,7 @@ fn header(state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     let tone = if state.is_paused { Tone::Warn } else { Tone::Dim };
     frame.render_widget(Line::styled(format!("{every} "), palette.style(tone)).right_aligned(), top);
     if let Some(fault) = &state.lost {
-        let text = shorten(&format!(" connection lost, trying again: {fault}"), usize::from(area.width));
+        let text = shorten(&format!(" connection lost, retrying: {fault}"), usize::from(area.width));
         frame.render_widget(Line::styled(text, palette.style(Tone::Bad)), Rect { y: area.y + 1, height: 1, ..area });
     }
 }

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 pub(super) fn card(report: &Report) -> Markup {
     html! {
         section id="claims" {
-            h2 { "Score card" }
+            h2 { "Claims" }
             p.lead {
                 "A ratio says how many times as good Kiln is as what it is compared with, or which share of a limit it reaches. The bar is the \
                  ratio with its interval of 95 % confidence, between a quarter of the target and sixteen times it, in logarithms; the upright \
@@ -39,7 +39,7 @@ fn group(report: &Report, device: &str) -> Markup {
             }
             p.counts {
                 (summary.shown) " of " (count(claims.len() as u64, "claim")) " shown, " (summary.failed) " failed, " (summary.not_shown) " not shown"
-                @if known.is_some_and(|known| known.is_software) { ". A GPU in name only: it runs on the processor." }
+                @if known.is_some_and(|known| known.is_software) { ". This is a software GPU, which runs on the processor." }
             }
             table.claims {
                 thead { tr { @for column in COLUMNS { th scope="col" { (column) } } } }
@@ -81,7 +81,7 @@ fn measured(claim: &Outcome) -> Markup {
         }
         @if let Some(median) = claim.median {
             span.small {
-                "a run in " (seconds(median))
+                (seconds(median)) " per run"
                 @if let Some(spread) = claim.spread { ", ±" (percent(spread / 2.0)) }
                 ", " (unbroken(&count(claim.samples as u64, "sample")))
             }
@@ -92,8 +92,8 @@ fn measured(claim: &Outcome) -> Markup {
 fn checks(checks: &[Check]) -> Markup {
     let broken = checks.iter().filter(|check| !check.passed).count();
     let text = match (checks.len(), broken) {
-        (1, 0) => "1 check holds".to_string(),
-        (all, 0) => format!("{all} checks hold"),
+        (1, 0) => "1 check passed".to_string(),
+        (all, 0) => format!("{all} checks passed"),
         (all, broken) => format!("{broken} of {} failed", count(all as u64, "check")),
     };
     html! {
@@ -123,7 +123,8 @@ fn range(claim: &Outcome) -> Markup {
         4.0 + share.clamp(0.0, 1.0) * (LENGTH - 8.0)
     };
     let [low, high] = claim.interval.filter(|ends| ends.iter().all(|end| end.is_finite())).unwrap_or([ratio; 2]);
-    let label = format!("{}, between {} and {}, of {}", digits(ratio), digits(low), digits(high), digits(claim.target));
+    let label =
+        format!("{}, interval {} to {}, target {}", digits(ratio), digits(low), digits(high), digits(claim.target));
     let middle = HEIGHT / 2.0;
     let share = ratio / claim.target;
     html! {

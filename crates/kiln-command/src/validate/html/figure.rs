@@ -38,7 +38,7 @@ impl Figure {
             figure.card.wide[self.panels.len() != 1] id=(self.id) {
                 h3 { (self.title) }
                 @if self.panels.is_empty() {
-                    p.missing { "No claim of this run has data for this plot. " code { (self.command()) } " measures it." }
+                    p.missing { "This run has no data for this plot. To measure it: " code { (self.command()) } "." }
                 } @else {
                     @if !self.legend.is_empty() { (self.key()) }
                     div.panels {
@@ -78,7 +78,7 @@ impl Figure {
 fn care(claims: &[&Outcome]) -> Markup {
     html! {
         p.care {
-            "Read with care: "
+            "Caution: "
             @for (index, claim) in claims.iter().enumerate() {
                 @if index > 0 { ", " }
                 a href={ "#" (anchor(&claim.device, &claim.id)) } { (claim.id) " on " (claim.device) } " " (claim.status.name())

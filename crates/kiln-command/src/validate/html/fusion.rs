@@ -17,9 +17,9 @@ pub(super) fn figure(report: &Report) -> Figure {
     };
     Figure {
         id: "fusion",
-        title: "Fusion before and after",
-        caption: "A chain of eight elementwise ops, each computed before the next one and as one fused kernel. In each group bars begin at nothing \
-                  and the longest fills the width."
+        title: "Fusion",
+        caption: "A chain of eight elementwise ops, unfused (one kernel per op) and as one fused kernel. Within each group, bars are relative to the \
+                  longest."
             .to_string(),
         legend: Vec::new(),
         panels: devices(forms, |form| form.device.as_str()).into_iter().map(panel).collect(),
@@ -62,11 +62,11 @@ fn draw(device: &str, forms: &[&Fusion]) -> Markup {
         };
         forms.iter().rev().map(bar).collect()
     };
-    let told = |form: &&Fusion| {
+    let summary = |form: &&Fusion| {
         let numbers = MEASURES.map(|(_, _, text)| text(form)).join(", ");
         format!("{}: {numbers}", form.form)
     };
-    let label = format!("A chain of ops on {device}. {}", forms.iter().map(told).collect::<Vec<_>>().join("; "));
+    let label = format!("Chain of eight ops on {device}. {}", forms.iter().map(summary).collect::<Vec<_>>().join("; "));
     let body = html! {
         @for (index, measure) in MEASURES.iter().enumerate() {
             @let top = index as f64 * group;

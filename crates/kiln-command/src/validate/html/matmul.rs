@@ -17,13 +17,13 @@ pub(super) fn figure(report: &Report) -> Figure {
     let library = points.first().map_or_else(String::new, |point| point.library.clone());
     Figure {
         id: "products",
-        title: "Products over size",
-        caption: "Square products of f32, with as many rows as columns. The higher, the faster; both sides took turns in the same run."
+        title: "Matmul by size",
+        caption: "Square matmuls in f32. Higher is faster. Both libraries were interleaved in the same run."
             .to_string(),
         legend: vec![("kiln", "Kiln".to_string()), ("other", library)],
         panels: devices(&points, |point| point.device.as_str()).into_iter().map(panel).collect(),
         table: Table {
-            columns: &["device", "rows and columns", "Kiln in GFLOP/s", "library", "library in GFLOP/s"],
+            columns: &["device", "rows and columns", "Kiln, GFLOP/s", "library", "library, GFLOP/s"],
             rows: report.plots.matmul.iter().map(row).collect(),
         },
         claims: &["matmul-256", "matmul-512", "matmul-1024", "matmul-2048"],
@@ -53,9 +53,9 @@ fn draw(device: &str, points: &[&MatmulPoint]) -> Markup {
     let library = || points.iter().map(|point| (point.size as f64, point.library_flops_per_s / 1e9));
     let at = |point: &&MatmulPoint| {
         let (kiln, library) = (digits(point.kiln_flops_per_s / 1e9), digits(point.library_flops_per_s / 1e9));
-        format!("{kiln} against {library} of {} at {}", point.library, point.size)
+        format!("{kiln} compared with {library} of {} at {}", point.library, point.size)
     };
-    let label = format!("Products on {device} in GFLOP/s: {}", points.iter().map(at).collect::<Vec<_>>().join(", "));
+    let label = format!("Matmul on {device} in GFLOP/s: {}", points.iter().map(at).collect::<Vec<_>>().join(", "));
     let body = html! {
         path.other d=(frame.line(library())) {}
         @for (x, y) in library() {

@@ -9,24 +9,22 @@ use maud::{Markup, html};
 
 pub(super) fn figure(report: &Report) -> Figure {
     let noise = &report.machine.noise;
-    let panel = Panel {
-        title: format!("One fixed piece of arithmetic, over and over: {}", noise.verdict),
-        drawing: draw(noise),
-    };
+    let panel =
+        Panel { title: format!("Timing noise of a fixed computation: {}", noise.verdict), drawing: draw(noise) };
     let runs = noise.runs.iter().enumerate().map(|(index, run)| vec![(index + 1).to_string(), fine(*run)]);
     Figure {
         id: "noise",
         title: "Noise and limits",
         caption: format!(
-            "Each dot is a run of the same work, in order; the line at 1 is the median. Half of the runs lie {} apart, the slowest took {} \
-             times the median: the machine is {}. Limits were measured in the same run.",
+            "Each dot is one run of the same computation, in order; the line at 1 is the median. The interquartile range is {} of the median, and \
+             the slowest run took {} times the median: the machine is {}. Limits were measured in the same run.",
             percent(noise.spread),
             digits(noise.worst),
             noise.verdict
         ),
         legend: Vec::new(),
         panels: vec![panel, limits(report)],
-        table: Table { columns: &["run", "time over the median"], rows: runs.collect() },
+        table: Table { columns: &["run", "time / median"], rows: runs.collect() },
         claims: &[],
         device: None,
     }
@@ -41,11 +39,11 @@ fn draw(noise: &Noise) -> Markup {
         (runs().map(|(_, run)| *run).fold(1.0, f64::min), runs().map(|(_, run)| *run).fold(1.0, f64::max));
     let frame = Frame {
         x: Axis::linear("run", 0.0, noise.runs.len() as f64).within(0.0, noise.runs.len() as f64),
-        y: Axis::linear("time over the median", least.min(0.95), most.clamp(1.05, SLOWEST)),
+        y: Axis::linear("time / median", least.min(0.95), most.clamp(1.05, SLOWEST)),
     };
     let middle = px(frame.y(1.0));
     let label = format!(
-        "Noise: {} runs of the same work take between {} and {} times their median",
+        "Noise: {} runs of the same computation take {} to {} times their median",
         noise.runs.len(),
         digits(least),
         digits(most)
@@ -61,7 +59,7 @@ fn draw(noise: &Noise) -> Markup {
             }
         }
         @if most > frame.y.to {
-            text.note.end x=(px(frame.x(frame.x.to))) y=(px(frame.y(frame.y.to) + 10.0)) dy="0.5em" { "triangles lie beyond, up to " (digits(most)) }
+            text.note.end x=(px(frame.x(frame.x.to))) y=(px(frame.y(frame.y.to) + 10.0)) dy="0.5em" { "triangles: off the scale, up to " (digits(most)) }
         }
     };
     frame.draw(&label, &body)
@@ -70,22 +68,22 @@ fn draw(noise: &Noise) -> Markup {
 fn limits(report: &Report) -> Panel {
     let limits = &report.limits;
     let mut lines = vec![
-        ("Peak of the processor".to_string(), format!("{}FLOP/s", rate(limits.peak_flops_per_s))),
-        ("Reading memory".to_string(), format!("{}B/s", rate(limits.read_bytes_per_s))),
-        ("Copying memory".to_string(), format!("{}B/s", rate(limits.copy_bytes_per_s))),
+        ("Peak FLOP/s".to_string(), format!("{}FLOP/s", rate(limits.peak_flops_per_s))),
+        ("Memory read".to_string(), format!("{}B/s", rate(limits.read_bytes_per_s))),
+        ("Memory copy".to_string(), format!("{}B/s", rate(limits.copy_bytes_per_s))),
     ];
     for found in &limits.bandwidths {
         let what = format!("{} of {}", found.pattern, bytes(found.footprint_bytes));
         lines.push((what, format!("{}B/s", rate(found.bytes_per_s))));
     }
     for roof in &limits.devices {
-        let text = format!("{}FLOP/s, copying {}B/s", rate(roof.peak_flops_per_s), rate(roof.copy_bytes_per_s));
+        let text = format!("{}FLOP/s, copy {}B/s", rate(roof.peak_flops_per_s), rate(roof.copy_bytes_per_s));
         lines.push((format!("Roofline of {}", roof.device), text));
     }
-    lines.push(("Starting a thread".to_string(), seconds(limits.thread_start_s)));
-    lines.push(("Step of the clock".to_string(), seconds(limits.timer_resolution_s)));
+    lines.push(("Thread start".to_string(), seconds(limits.thread_start_s)));
+    lines.push(("Clock resolution".to_string(), seconds(limits.timer_resolution_s)));
     let drawing = html! {
         dl.limits { @for (name, value) in &lines { div { dt { (name) } dd { (value) } } } }
     };
-    Panel { title: "What the machine could do at most".to_string(), drawing }
+    Panel { title: "Measured limits".to_string(), drawing }
 }

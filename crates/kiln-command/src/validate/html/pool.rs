@@ -15,9 +15,9 @@ pub(super) fn figure(report: &Report) -> Figure {
     };
     Figure {
         id: "pool",
-        title: "Pool over time",
-        caption: "A work whose sizes change from step to step. What the pool has from the driver stops growing once it has seen the sizes, and \
-                  goes back in the cleanup at the end; what is in use then stays."
+        title: "Buffer pool over time",
+        caption: "A workload whose sizes change at each step. Reserved memory stops growing once the pool has seen all sizes. The cleanup at the end \
+                  releases everything that is not in use."
             .to_string(),
         legend: vec![("reserved", "reserved from the driver".to_string()), ("used", "in use".to_string())],
         panels: devices(points, |point| point.device.as_str()).into_iter().map(panel).collect(),
@@ -51,7 +51,7 @@ fn draw(device: &str, points: &[&PoolPoint]) -> Markup {
     let (used, reserved): (Held, Held) = (|point| point.in_use_bytes, |point| point.reserved_bytes);
     let end = points.last().map_or((0, 0), |point| (point.reserved_bytes, point.in_use_bytes));
     let label = format!(
-        "Pool of {device} over {} steps: at most {} reserved, {} after the cleanup, of which {} are in use",
+        "Pool of {device} over {} steps: peak {} reserved, {} after the cleanup, {} of them in use",
         points.len().saturating_sub(1),
         bytes(points.iter().map(|point| point.reserved_bytes).max().unwrap_or(0)),
         bytes(end.0),

@@ -17,18 +17,18 @@ pub(super) fn figure(report: &Report) -> Figure {
     Figure {
         id: "roofline",
         title: "Roofline",
-        caption: "Left of the bend a kernel can only be as fast as its bytes are moved, right of it as fast as the device computes. A \
-                  dotted line leads from a kernel to what the limits allow for it, caches considered: the shorter, the better."
+        caption: "Left of the ridge point a kernel is bound by memory bandwidth, right of it by peak FLOP/s. A dotted line connects each kernel with its \
+                  own limit, which accounts for caches: shorter is better."
             .to_string(),
         legend: vec![
-            ("roof", "measured roof".to_string()),
+            ("roof", "measured roofline".to_string()),
             ("dot", "kernel".to_string()),
-            ("open", "kernel whose claim is not shown or failed".to_string()),
+            ("open", "kernel whose claim failed or is not shown".to_string()),
             ("limit", "limit of a kernel".to_string()),
         ],
         panels: devices(&points, |point| point.device.as_str()).into_iter().filter_map(panel).collect(),
         table: Table {
-            columns: &["device", "claim", "FLOP per byte", "GFLOP/s", "limit in GFLOP/s"],
+            columns: &["device", "claim", "FLOP/byte", "GFLOP/s", "limit, GFLOP/s"],
             rows: report.plots.roofline.iter().map(row).collect(),
         },
         claims: &["elementwise", "reduction", "activation", "matmul"],
@@ -58,24 +58,24 @@ fn is_shown(point: &RooflinePoint, claims: &[Outcome]) -> bool {
 
 fn draw(roof: &DeviceRoofline, points: &[&RooflinePoint], claims: &[Outcome]) -> Markup {
     let (peak, copy) = (roof.peak_flops_per_s, roof.copy_bytes_per_s);
-    let bend = peak / copy;
+    let ridge = peak / copy;
     let least = |of: fn(&RooflinePoint) -> f64, start: f64| points.iter().map(|point| of(point)).fold(start, f64::min);
     let most = |of: fn(&RooflinePoint) -> f64, start: f64| points.iter().map(|point| of(point)).fold(start, f64::max);
     let x = Axis::log(
-        "arithmetic, FLOP per byte",
-        least(|p| p.flops_per_byte, bend / 4.0),
-        most(|p| p.flops_per_byte, bend * 4.0),
+        "arithmetic intensity, FLOP/byte",
+        least(|p| p.flops_per_byte, ridge / 4.0),
+        most(|p| p.flops_per_byte, ridge * 4.0),
         tick,
     );
     let lowest = least(|p| p.flops_per_s, copy * x.from);
     let y = Axis::log("FLOP/s", lowest, most(|p| p.flops_per_s, peak * 1.3), rate_tick);
     let frame = Frame { x, y };
     let (left, right) = (frame.x.from, frame.x.to);
-    let roof_line = frame.line([(left, copy * left), (bend, peak), (right, peak)].into_iter());
+    let roof_line = frame.line([(left, copy * left), (ridge, peak), (right, peak)].into_iter());
     let named: Vec<String> =
         points.iter().map(|point| format!("{} at {}FLOP/s", point.id, rate(point.flops_per_s))).collect();
     let label = format!(
-        "Roofline of {}: {}B/s of memory, {}FLOP/s of arithmetic; {}",
+        "Roofline of {}: bandwidth {}B/s, peak {}FLOP/s; {}",
         roof.device,
         rate(copy),
         rate(peak),
@@ -83,7 +83,7 @@ fn draw(roof: &DeviceRoofline, points: &[&RooflinePoint], claims: &[Outcome]) ->
     );
     let body = html! {
         path.roof d=(roof_line) {}
-        (slope(&frame, copy, bend))
+        (slope(&frame, copy, ridge))
         text.note.end x=(px(frame.x(right))) y=(px(frame.y(peak) - 6.0)) { "peak " (rate(peak)) "FLOP/s" }
         @for point in points { (mark(&frame, point, is_shown(point, claims))) }
         (labels(&frame, points))
@@ -92,8 +92,8 @@ fn draw(roof: &DeviceRoofline, points: &[&RooflinePoint], claims: &[Outcome]) ->
 }
 
 /// Labels the memory slope at its upper end, because cached kernels may lie above the lower end.
-fn slope(frame: &Frame, copy: f64, bend: f64) -> Markup {
-    let at = bend * 0.6;
+fn slope(frame: &Frame, copy: f64, ridge: f64) -> Markup {
+    let at = ridge * 0.6;
     html! {
         text.note.end x=(px(frame.x(at) - 8.0)) y=(px(frame.y(copy * at))) dy="0.32em" { "copy " (rate(copy)) "B/s" }
     }

@@ -18,14 +18,12 @@ pub(super) fn figure(report: &Report) -> Figure {
     };
     Figure {
         id: "tiers",
-        title: "Tiers of the kernel cache",
-        caption: "The median time until a kernel can be launched. The axis is logarithmic: from one line to the next it is ten times as long."
-            .to_string(),
+        title: "Kernel cache tiers",
+        caption: "Median time until a kernel can be launched, on a logarithmic axis.".to_string(),
         legend: Vec::new(),
         panels: devices(&tiers, |tier| tier.device.as_str()).into_iter().map(panel).collect(),
         table: Table {
-            columns: &["device", "tier", "median, µs"],
-            rows: report.plots.tiers.iter().map(row).collect(),
+            columns: &["device", "tier", "median, µs"], rows: report.plots.tiers.iter().map(row).collect()
         },
         claims: &["kernel-hit", "kernel-disk-hit"],
         device: None,
@@ -41,7 +39,7 @@ fn draw(device: &str, tiers: &[&Tier]) -> Markup {
     // Starts at a power of ten below the shortest, so that its bar is visible too.
     let least = 10f64.powf(times().fold(f64::INFINITY, f64::min).log10().floor());
     let most = times().fold(0.0, f64::max) * 1.5;
-    let axis = Axis::log("time for a kernel", least, most, seconds_tick).within(least * (1.0 - 1e-9), most);
+    let axis = Axis::log("time to load a kernel", least, most, seconds_tick).within(least * (1.0 - 1e-9), most);
     let bar = |tier: &&Tier| Bar {
         name: tier.tier.clone(),
         value: seconds(tier.seconds),
@@ -51,6 +49,6 @@ fn draw(device: &str, tiers: &[&Tier]) -> Markup {
     let rows: Vec<Bar> = tiers.iter().map(bar).collect();
     let named: Vec<String> = tiers.iter().map(|tier| format!("{} {}", tier.tier, seconds(tier.seconds))).collect();
     let bottom = rows.len() as f64 * ROW + 4.0;
-    let label = format!("Time for a kernel on {device}: {}", named.join(", "));
+    let label = format!("Time to load a kernel on {device}: {}", named.join(", "));
     drawing(bottom + 42.0, &label, &html! { (x_axis(&axis, [0.0, WIDTH], [0.0, bottom])) (bars(0.0, &rows)) })
 }

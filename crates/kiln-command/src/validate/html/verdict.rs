@@ -25,7 +25,7 @@ pub(super) fn head(report: &Report, regressions: &[Regression], is_debug: bool) 
             ul.counts {
                 @for (status, number) in counts { li.(class(status)) { (shape(status)) b { (number) } " " (status.name()) } }
             }
-            @if is_debug { p.warning { "This is a debug build: its numbers mean little." } }
+            @if is_debug { p.warning { "This is a debug build: the times are not representative." } }
             @if !regressions.is_empty() { (worse(regressions)) }
             (facts(report))
         }
@@ -35,7 +35,7 @@ pub(super) fn head(report: &Report, regressions: &[Regression], is_debug: bool) 
 fn worse(regressions: &[Regression]) -> Markup {
     html! {
         section.warning {
-            h2 { "Worse than the baseline" }
+            h2 { "Regressions against the baseline" }
             ul {
                 @for found in regressions { li { b { (found.id) " on " (found.device) } ": " (found.reason) } }
             }
@@ -45,22 +45,22 @@ fn worse(regressions: &[Regression]) -> Markup {
 
 fn facts(report: &Report) -> Markup {
     let Machine { system, architecture, processor, threads, simd, devices, noise } = &report.machine;
-    let processor = processor.as_deref().unwrap_or("a processor without a name");
+    let processor = processor.as_deref().unwrap_or("unknown processor");
     let facts = [
         ("Machine", html! { (processor) ", " (count(*threads as u64, "thread")) ", " (simd) }),
         ("System", html! { (system) " " (architecture) }),
         ("Devices", html! { @for known in devices { span.device { (device(known)) } } }),
         (
             "Noise",
-            html! { (noise.verdict) ": equal work lies " (percent(noise.spread)) " apart, at worst " (digits(noise.worst)) " times as long" },
+            html! { (noise.verdict) ": interquartile range " (percent(noise.spread)) " of the median, slowest run " (digits(noise.worst)) " times the median" },
         ),
-        ("When", html! { (moment(report.began_unix_s)) " UTC, for " (seconds(report.took_s)) }),
+        ("Started", html! { (moment(report.began_unix_s)) " UTC, took " (seconds(report.took_s)) }),
     ];
     html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
 }
 
 fn device(known: &ValidatedDevice) -> String {
     let driver = known.driver.as_deref().map_or_else(String::new, |driver| format!(", {driver}"));
-    let software = if known.is_software { ", a GPU in name only" } else { "" };
+    let software = if known.is_software { ", a software GPU" } else { "" };
     format!("{}: {}{driver}{software}", known.id, known.name)
 }

@@ -1,4 +1,4 @@
-//! The page of a small report with partly measured and partly made-up numbers, of an empty one, and of a malicious one.
+//! The page of a small report with partly measured and partly invented numbers, of an empty one, and of a malicious one.
 
 mod browser;
 mod contrast;
