@@ -1,4 +1,4 @@
-//! Hands the compiler's flags to the program: candle and burn choose vector instructions by them.
+//! Passes the compiler flags to the program, which prints them: candle and burn select vector instructions by them.
 
 fn main() {
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default().replace('\x1f', " ");

@@ -1,7 +1,7 @@
-"""A library in a process of its own that stays alive: one line of JSON each way, as `kiln bench --serve` has it.
+"""A library in a separate process that speaks the protocol of `kiln bench --serve`: one JSON object per line in each direction.
 
-A process that is not asked is stopped: thread pools of most libraries spin for a while after their last op, and would take a core
-from the one that is timed.
+A process without a request is stopped with a signal: the thread pools of most libraries spin for a while after their last op, and would
+take a core from the timed process.
 """
 
 import json
@@ -20,7 +20,7 @@ from workloads import Array, Workload
 
 
 class ChildError(Exception):
-    """What a child says about a request that it cannot do."""
+    """The error that a child returns for a request."""
 
 
 class Child:
@@ -44,7 +44,7 @@ class Child:
         self.process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
         line = self.process.stdout.readline()
         if not line:
-            raise ChildError(f"its process ended with status {self.process.wait()}")
+            raise ChildError(f"its process exited with status {self.process.wait()}")
         os.kill(self.process.pid, signal.SIGSTOP)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
@@ -52,14 +52,14 @@ class Child:
         return answer
 
     def start(self) -> str:
-        """Waits until it is there; returns its version."""
+        """Waits until the library is loaded; returns its version."""
         return str(self.ask("start").get("version", ""))
 
     def prepare(self, workload: Workload, dtype: str) -> None:
         self.ask("prepare", workload=workload.id, dtype=dtype)
 
     def sample(self, warm_up: int, runs: int) -> float:
-        """Seconds for this many runs, after some that are not timed."""
+        """Seconds for this many runs, after untimed warm-up runs."""
         if warm_up:
             self.ask("sample", runs=warm_up)
         return int(self.ask("sample", runs=runs)["ns"]) / 1e9
@@ -72,7 +72,7 @@ class Child:
             return array
 
     def peak_bytes(self, workload: Workload, dtype: str, runs: int) -> dict[str, int]:
-        """Resident bytes before a workload is prepared, and at most while it runs; what making its numbers takes is left out."""
+        """Resident bytes before a workload is prepared, and their peak while it runs, without the generation of its inputs."""
         before = memory.resident(self.process.pid)
         self.prepare(workload, dtype)
         memory.reset_peak(self.process.pid)

@@ -1,4 +1,4 @@
-"""The networks of Kiln's example `digits` in PyTorch: an epoch for each line that is read (`bench/src/bin/digits.rs` asks)."""
+"""The networks of Kiln's example `digits` in PyTorch: trains one epoch per input line, for `bench/src/bin/digits.rs`."""
 
 import math
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-LEARNT, BATCH, RATE, WARM_UP = 1437, 64, 0.01, 20
+TRAIN_IMAGES, BATCH, LEARNING_RATE, WARM_UP = 1437, 64, 0.01, 20
 
 
 def make(net: str) -> nn.Module:
@@ -34,14 +34,14 @@ def main() -> None:
     images = torch.from_numpy(lines[:, :64] / 16.0).reshape(-1, 1, 8, 8)
     digits = torch.from_numpy(lines[:, 64].astype(np.int64))
     net = make(name)
-    # `fused`: all parameters in one kernel, the fastest form that it has.
-    optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=0.01, fused=True)
-    steps, step = epochs * (LEARNT // BATCH), 0
+    # `fused`: all parameters in one kernel, its fastest implementation.
+    optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
+    steps, step = epochs * (TRAIN_IMAGES // BATCH), 0
     for request in sys.stdin:
         if request.strip() == "accuracy":
             net.eval()
             with torch.no_grad():
-                right = (net(images[LEARNT:]).argmax(1) == digits[LEARNT:]).float().mean().item()
+                right = (net(images[TRAIN_IMAGES:]).argmax(1) == digits[TRAIN_IMAGES:]).float().mean().item()
             print(right, flush=True)
             continue
         if request.strip() == "ready":
@@ -49,14 +49,14 @@ def main() -> None:
             continue
         start = time.perf_counter()
         net.train()
-        order = torch.randperm(LEARNT)
+        order = torch.randperm(TRAIN_IMAGES)
         losses = []
-        for first in range(0, LEARNT - BATCH + 1, BATCH):
+        for first in range(0, TRAIN_IMAGES - BATCH + 1, BATCH):
             chosen = order[first : first + BATCH]
             loss = nn.functional.cross_entropy(net(images[chosen]), digits[chosen])
             share = min(max(step - WARM_UP, 0), steps) / steps
             warm = min((step + 1) / WARM_UP, 1.0)
-            optimizer.param_groups[0]["lr"] = RATE * warm * 0.5 * (1.0 + math.cos(math.pi * share))
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * warm * 0.5 * (1.0 + math.cos(math.pi * share))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

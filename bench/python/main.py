@@ -1,4 +1,4 @@
-"""Kiln beside NumPy, PyTorch, JAX and onnxruntime: the command line. `./run --help` shows it."""
+"""Command line of the benchmark of Kiln against NumPy, PyTorch, JAX and onnxruntime. See `./run --help`."""
 
 import argparse
 import signal
@@ -9,22 +9,22 @@ import threads
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="run", description="Times Kiln beside other libraries on the same data.")
-    parser.add_argument("--kiln", type=Path, required=True, help="the program `kiln`")
+    parser = argparse.ArgumentParser(prog="run", description="Benchmarks Kiln against other libraries on the same data.")
+    parser.add_argument("--kiln", type=Path, required=True, help="path of the `kiln` program")
     parser.add_argument("--only", action="append", metavar="TEXT", help="workloads whose name contains the text; repeatable")
-    parser.add_argument("--skip", action="append", default=[], metavar="PEER", help="a library to leave out; repeatable")
+    parser.add_argument("--skip", action="append", default=[], metavar="PEER", help="library to skip; repeatable")
     parser.add_argument("--dtype", choices=["f32", "f16"], help="default: both")
-    parser.add_argument("--threads", type=int, default=2, help="of each library (default: 2)")
-    parser.add_argument("--quick", action="store_true", help="few samples: enough to see that everything works")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each library (default: 2)")
+    parser.add_argument("--quick", action="store_true", help="take few samples: a smoke test")
     parser.add_argument("--memory", action="store_true", help="peak resident bytes instead of times")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     parser.add_argument("--serve", metavar="PEER", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def main() -> int:
     options = parse(sys.argv[1:])
-    # As after any other end, children are ended too.
+    # So that `atexit` handlers run and end the children.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     threads.limit(options.threads)
     # After the limit, because these load the libraries.

@@ -1,4 +1,4 @@
-"""Peak resident bytes of a process, from Linux's own count."""
+"""Resident bytes of a process, from `/proc` on Linux."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def resident(pid: int | str) -> int:
 
 
 def peak(pid: int | str) -> int:
-    """The most since the process began, or since `reset_peak`."""
+    """The peak since the process started, or since `reset_peak`."""
     return read(pid, "VmHWM")
 
 

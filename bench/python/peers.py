@@ -1,4 +1,4 @@
-"""The libraries that Kiln is measured beside. Each is loaded when it is wanted, and left out with a message where it fails."""
+"""The libraries that Kiln is compared with. Each is loaded on demand, and skipped with a message if that fails."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -9,15 +9,15 @@ import numpy as np
 
 from workloads import OPS, Array, Workload, arguments, weights
 
-# Operations a second that these reach with `f16`, which they convert one by one: everywhere, or in matrix products.
-SLOW_HALVES = {"numpy": 1e8}
-SLOW_HALF_PRODUCTS = {"torch": 1e9, "torch-compiled": 1e9}
-LONGEST_RUN_S = 1.0
+# FLOP/s of libraries that convert `f16` one element at a time: in all ops, or in matmul.
+SLOW_F16_FLOPS = {"numpy": 1e8}
+SLOW_F16_MATMUL_FLOPS = {"torch": 1e9, "torch-compiled": 1e9}
+MAX_RUN_S = 1.0
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to do a workload: `run` does it once and waits for it, `output` gives what came out."""
+    """An implementation of a workload: `run` executes it once and waits, `output` returns the result."""
 
     name: str
     run: Callable[[], object]
@@ -29,19 +29,19 @@ class Peer(Protocol):
     version: str
 
     def prepare(self, workload: Workload, inputs: Sequence[Array]) -> Arm | None:
-        """The arm of a workload; `None` where the library has no form of it."""
+        """Returns the arm of a workload; `None` if the library does not support it."""
 
 
-def placed(workload: Workload, inputs: Sequence[Array], place: Callable[[Array], Any]) -> list[Any]:
-    """The inputs as forms of a library take them: the first one row by row where a workload is about small tensors."""
-    first = [place(row) for row in inputs[0]] if workload.op == "tiny-independent" else place(inputs[0])
-    return [first, *map(place, inputs[1:])]
+def upload(workload: Workload, inputs: Sequence[Array], convert: Callable[[Array], Any]) -> list[Any]:
+    """Converts the inputs to tensors of a library; for independent small tensors, the first input is split into rows."""
+    first = [convert(row) for row in inputs[0]] if workload.op == "tiny-independent" else convert(inputs[0])
+    return [first, *map(convert, inputs[1:])]
 
 
 def is_too_slow(peer: str, workload: Workload, dtype: str) -> bool:
-    """Whether a run would take longer than anybody waits for it."""
-    rates = SLOW_HALVES | (SLOW_HALF_PRODUCTS if workload.op in ("matmul", "linear-gelu") else {})
-    return dtype == "f16" and workload.flops / rates.get(peer, float("inf")) > LONGEST_RUN_S
+    """Whether a run would take longer than `MAX_RUN_S`."""
+    rates = SLOW_F16_FLOPS | (SLOW_F16_MATMUL_FLOPS if workload.op in ("matmul", "linear-gelu") else {})
+    return dtype == "f16" and workload.flops / rates.get(peer, float("inf")) > MAX_RUN_S
 
 
 class NumPy:
@@ -54,20 +54,20 @@ class NumPy:
         form = OPS[workload.op].numpy
         if form is None:
             return None
-        values, sizes = placed(workload, inputs, lambda array: array), arguments(workload)
+        values, sizes = upload(workload, inputs, lambda array: array), arguments(workload)
         run = lambda: form(np, *values, **sizes)
         return Arm(self.name, run, lambda: np.array(run()))
 
 
 class Torch:
-    """PyTorch, op by op."""
+    """PyTorch in eager mode."""
 
     name = "torch"
 
     def __init__(self, threads: int) -> None:
         self.torch = importlib.import_module("torch")
         self.torch.set_num_threads(threads)
-        # Without the state that gradients need.
+        # Disables autograd bookkeeping.
         self.torch.inference_mode().__enter__()
         self.version = self.torch.__version__
 
@@ -79,7 +79,7 @@ class Torch:
         form = self.form(workload)
         if form is None:
             return None
-        values, sizes = placed(workload, inputs, self.torch.from_numpy), arguments(workload)
+        values, sizes = upload(workload, inputs, self.torch.from_numpy), arguments(workload)
         run = lambda: form(*values, **sizes)
 
         def output() -> Array:
@@ -90,13 +90,13 @@ class Torch:
 
 
 class TorchCompiled(Torch):
-    """PyTorch with its compiler."""
+    """PyTorch with `torch.compile`."""
 
     name = "torch-compiled"
 
     def form(self, workload: Workload) -> Callable[..., Any] | None:
         form = None if OPS[workload.op].is_eager else super().form(workload)
-        # Otherwise the workloads would count as variants of one function, of which it compiles eight and runs the rest op by op.
+        # Otherwise the workloads count as variants of one function: it compiles eight of them and runs the rest eagerly.
         self.torch._dynamo.reset()
         return None if form is None else self.torch.compile(form, dynamic=False)
 
@@ -114,14 +114,14 @@ class Jax:
         form = op.jax
         if form is None:
             return None
-        values, sizes = placed(workload, inputs, jnp.asarray), arguments(workload)
+        values, sizes = upload(workload, inputs, jnp.asarray), arguments(workload)
         function = (lambda *values: form(jnp, *values, **sizes)) if op.is_eager else jax.jit(lambda *v: form(jnp, *v))
         run = lambda: jax.block_until_ready(function(*values))
         return Arm(self.name, run, lambda: np.array(run()))
 
 
 class OnnxRuntime:
-    """onnxruntime on a model of the one workload, with inputs and output bound, so that it writes where it wrote before."""
+    """onnxruntime on a model of one workload, with bound inputs and output, so that it reuses the output memory."""
 
     name = "onnxruntime"
 
@@ -166,7 +166,7 @@ class Model:
         self.constants: list[Any] = []
         self.inputs = {f"input{place}": array for place, array in enumerate(inputs) if place not in weights}
         self.output = ""
-        # The names of all inputs, in their order.
+        # Names of all inputs, in order.
         self.values = [self.initialised(a) if p in weights else f"input{p}" for p, a in enumerate(inputs)]
 
     def __getattr__(self, op: str) -> Callable[..., str]:

@@ -40,7 +40,7 @@ class Server:
 
     def prepared(self) -> Arm:
         if self.arm is None:
-            raise LookupError("it has no form of this workload")
+            raise LookupError("the library does not support this workload")
         return self.arm
 
     def sample(self, runs: int) -> int:
@@ -52,7 +52,7 @@ class Server:
 
 
 def serve(name: str, threads: int, workloads: list[Workload]) -> None:
-    # What a library prints goes elsewhere than the answers.
+    # Keeps output of the library out of the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     server = Server(PEERS[name](threads), workloads)
@@ -61,5 +61,5 @@ def serve(name: str, threads: int, workloads: list[Workload]) -> None:
         try:
             answer = server.answer(json.loads(line))
         except Exception as error:  # noqa: BLE001
-            answer = {"error": (f"{type(error).__name__}: {error}".splitlines() or ["it failed"])[0]}
+            answer = {"error": (f"{type(error).__name__}: {error}".splitlines() or ["failed"])[0]}
         answers.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""One call of the program: which workloads, which libraries, times or memory, a table and a file."""
+"""One run of the benchmark: selects workloads and libraries, measures times or memory, prints a table and writes a file."""
 
 import argparse
 import atexit
@@ -14,7 +14,7 @@ from child import Child, ChildError
 from peers import PEERS, is_too_slow
 from workloads import DTYPES, Workload, WrongOutput, is_rough, list_workloads
 
-# Enough that pools and caches have what they keep.
+# Enough to fill pools and caches.
 MEMORY_RUNS = 5
 
 
@@ -42,19 +42,19 @@ def is_wanted(workload: Workload, only: list[str] | None) -> bool:
 
 
 def start(options: argparse.Namespace) -> dict[Child, str]:
-    """The libraries that are there, with their versions. One that cannot be loaded is left out with a message."""
+    """Starts the libraries and returns their versions. One that cannot be loaded is skipped with a message."""
     names = [name for name in PEERS if name not in options.skip]
     children = [Child.kiln(options.kiln, options.threads)]
     children += [Child.peer(name, options.kiln, options.threads) for name in names]
     for child in children:
-        # One that is stopped would not end by itself.
+        # A stopped process would not exit when its input closes.
         atexit.register(child.close)
     versions = {}
     for child in children:
         try:
             versions[child] = child.start()
         except (ChildError, OSError) as error:
-            print(f"warning: {child.name} is left out: {error}", file=sys.stderr)
+            print(f"warning: {child.name} is skipped: {error}", file=sys.stderr)
             child.close()
     return versions
 
@@ -75,14 +75,14 @@ def measure_times(options: argparse.Namespace, lines: list[tuple[Workload, str]]
 
 
 def compare(children: list[Child], workload: Workload, dtype: str, sampling: timing.SamplingConfig) -> dict[str, Any]:
-    """The times of a line, and why libraries have none."""
+    """Returns the times of a line, and the reasons of libraries without one."""
     inputs = [described.elements(DTYPES[dtype]) for described in workload.inputs]
     arms: dict[str, timing.Sampler] = {}
     faults: dict[str, str] = {}
     rough: list[str] = []
     for child in children:
         if is_too_slow(child.name, workload, dtype):
-            faults[child.name] = "left out: a run takes seconds"
+            faults[child.name] = "skipped: a run takes seconds"
             continue
         try:
             child.prepare(workload, dtype)
@@ -97,7 +97,7 @@ def compare(children: list[Child], workload: Workload, dtype: str, sampling: tim
 
 
 def measure_memory(options: argparse.Namespace, lines: list[tuple[Workload, str]]) -> dict[str, Any]:
-    """What each library needs for a line, in a process of its own."""
+    """Measures the memory of each library for each line, in separate processes."""
     results = []
     for workload, dtype in lines:
         found: dict[str, dict[str, int]] = {}

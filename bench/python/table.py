@@ -12,20 +12,20 @@ def duration(seconds: float) -> str:
 
 
 def best_peer(times: dict[str, dict[str, float]], by: str) -> tuple[str, float] | None:
-    """The fastest library but Kiln."""
+    """Returns the fastest library other than Kiln."""
     others = {name: time[by] for name, time in times.items() if name != "kiln"}
     return min(others.items(), key=lambda item: item[1]) if others else None
 
 
 def ratio(result: dict[str, Any], by: str = "median") -> float | None:
-    """The best peer's time over Kiln's."""
+    """Returns the best peer's time divided by Kiln's."""
     times = result["times"]
     best = best_peer(times, by)
     return best[1] / times["kiln"][by] if best and "kiln" in times else None
 
 
 def line(result: dict[str, Any]) -> str:
-    """Medians with minima behind them, per op where a run is of many, after a `~` where the output is rough; what went wrong below."""
+    """Formats medians with minima in parentheses, per op if a run has many, with `~` if the output is rough; faults below."""
     times, ops = result["times"], result["ops_per_run"]
 
     def shown(name: str) -> str:
@@ -45,11 +45,11 @@ def line(result: dict[str, Any]) -> str:
 
 def summary(results: list[dict[str, Any]]) -> str:
     reached = [result for result in results if (value := ratio(result)) is not None and value >= result["target"]]
-    return f"{len(reached)} of {len(results)} lines reached; ratio = best peer's median / Kiln's (of minima in brackets)"
+    return f"{len(reached)} of {len(results)} targets reached; ratio = best peer's median / Kiln's median (minima in parentheses)"
 
 
 def memory(result: dict[str, Any]) -> str:
-    """Mebibytes above the idle process, with the whole peak in brackets; the least first."""
+    """Formats mebibytes above the idle process, with the total peak in parentheses; smallest first."""
     found = sorted(result["bytes"].items(), key=lambda item: item[1]["peak"] - item[1]["before"])
     mebibytes = lambda count: count / 2**20
     cells = [f"{name} {mebibytes(b['peak'] - b['before']):.1f} ({mebibytes(b['peak']):.0f})" for name, b in found]

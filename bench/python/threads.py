@@ -1,4 +1,4 @@
-"""How many threads every library may use. This comes before any of them is loaded: most decide while they are."""
+"""Sets the number of threads of every library. Called before any of them is loaded, because most read it then."""
 
 import os
 
@@ -6,6 +6,6 @@ import os
 def limit(threads: int) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
-    # JAX has no setting of its own: it starts a thread for each core that the process may use.
+    # JAX has no setting: it starts one thread per core that the process may use.
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

@@ -1,4 +1,4 @@
-"""The clock: arms take turns in random order. Each gives its median, its minimum and how far its samples lie apart."""
+"""Timing: arms are interleaved in random order. Each reports its median, minimum and spread."""
 
 import random
 import statistics
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Seconds for so many runs, after so many that are not timed.
+# Takes numbers of warm-up runs and of timed runs; returns the seconds of the timed ones.
 Sampler = Callable[[int, int], float]
 
-# Before each sample an arm runs this long, untimed: it brings its data back into the caches, and its threads out of their sleep.
+# Untimed warm-up before each sample, which reloads the caches and wakes the threads.
 WARM_UP_S = 0.002
-# An arm this many times slower than the fastest one does not take part in further rounds.
+# Arms this many times slower than the fastest one are dropped from further rounds.
 MAX_SLOWDOWN = 4.0
 MIN_SAMPLES = 3
 
@@ -31,7 +31,7 @@ QUICK = SamplingConfig(budget_s=0.2, max_samples=5)
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds for one run."""
+    """Seconds per run."""
 
     median: float
     minimum: float
@@ -68,7 +68,7 @@ class Samples:
 
 
 def compare(arms: dict[str, Sampler], sampling: SamplingConfig) -> dict[str, Timing]:
-    """Times arms beside each other: each is warmed up, then in every round each gives one sample, in random order."""
+    """Times arms interleaved: each is warmed up, then gives one sample per round, in random order."""
     order = random.Random(sampling.seed)
     active = {name: Samples(arm) for name, arm in arms.items()}
     all_samples = dict(active)

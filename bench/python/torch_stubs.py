@@ -1,8 +1,7 @@
-"""Stand-ins for the GPU libraries that PyTorch's wheel is linked with.
+"""Stubs for the GPU libraries that PyTorch's wheel links to.
 
-The x86-64 Linux wheel needs gigabytes of CUDA libraries to be loaded, also where nothing runs on a GPU. Installed without them,
-it loads once each missing library has a file of its name with the functions that are asked of it. All of them are one small
-library here, whose functions say that there is no GPU.
+The x86-64 Linux wheel loads gigabytes of CUDA libraries even if nothing runs on a GPU. Installed without them, it loads if each missing
+library has a stub that defines the imported functions. All stubs are one small library, whose functions report that there is no GPU.
 """
 
 import ctypes
@@ -14,7 +13,7 @@ from pathlib import Path
 
 STUB = "libno_gpu.so"
 NO_DEVICE = 100  # `cudaErrorNoDevice`; no GPU library takes it for success
-# A driver belongs to a system, not to a wheel: PyTorch looks for it at run time and goes on without.
+# The driver is looked up at run time, and is optional.
 NOT_NEEDED = {"libcuda.so.1"}
 
 
@@ -36,7 +35,7 @@ def is_loadable(name: str) -> bool:
 
 
 def versions_asked(library: Path, missing: set[str]) -> set[str]:
-    """The versions of symbols that the library asks of the missing ones."""
+    """Returns the symbol versions that the library requires of the missing ones."""
     asked, file = set(), ""
     for match in re.finditer(r"File: (\S+)|Name: (\S+)\s+Flags", readelf("--version-info", library)):
         file = match[1] or file
@@ -46,9 +45,9 @@ def versions_asked(library: Path, missing: set[str]) -> set[str]:
 
 
 def symbols(library: Path, missing: set[str]) -> tuple[set[str], set[tuple[str, str]]]:
-    """What the library defines, and what it may want of the missing ones, with the version that it asks for."""
+    """Returns the symbols that the library defines, and those that it may import from the missing ones, with their versions."""
     defined, wanted, asked = set(), set(), versions_asked(library, missing)
-    # Functions without a version begin with the name of their library: `cudnnCreate` of `libcudnn.so.9`.
+    # Functions without a version start with the name of their library: `cudnnCreate` of `libcudnn.so.9`.
     prefixes = tuple(name.removeprefix("lib").partition(".")[0].lower() for name in missing)
     for line in readelf("--dyn-syms", library).splitlines():
         fields = line.split()
@@ -72,7 +71,7 @@ def source(names: set[str]) -> str:
 
 
 def versions(wanted: set[tuple[str, str]]) -> str:
-    """The linker's script that gives functions the versions they are asked for with: the loader insists on them."""
+    """Returns a linker script that assigns the required symbol versions, which the loader checks."""
     nodes: dict[str, list[str]] = {}
     for name, version in sorted(wanted):
         if version:
@@ -81,7 +80,7 @@ def versions(wanted: set[tuple[str, str]]) -> str:
 
 
 def make(folder: Path) -> list[str]:
-    """Puts the stand-ins into the folder of PyTorch's libraries; returns their names."""
+    """Writes the stubs to the directory of PyTorch's libraries; returns their names."""
     libraries = sorted(folder.glob("lib*.so"))
     present = {path.name for path in folder.iterdir()}
     needed_names = set[str]().union(*map(needed, libraries)) - present - NOT_NEEDED
@@ -103,4 +102,4 @@ def make(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("stand-ins:", " ".join(make(Path(sys.argv[1]))))
+    print("stubs:", " ".join(make(Path(sys.argv[1]))))

@@ -1,6 +1,6 @@
-"""What is computed, once for each library: the table of ops with the form that each library's users would write.
+"""The table of ops, with the implementation that users of each library would write.
 
-`kiln bench --list --json` says which workloads there are, on which shapes and numbers; this table only says how.
+The workloads, their shapes and their inputs come from `kiln bench --list --json`.
 """
 
 import json
@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
-# A function of the library's module and of the inputs.
+# Takes the library's module and the inputs.
 Form = Callable[..., Any]
-# A function of the builder of a model and of the names of its inputs, which returns the name of the output.
+# Takes the model builder and the names of the inputs; returns the name of the output.
 Model = Callable[..., str]
 
 
@@ -30,7 +30,7 @@ class Input:
     is_whole: bool
 
     def elements(self, dtype: np.dtype[Any]) -> Array:
-        """The numbers that Kiln's `Input::elements_of` makes: `splitmix64(seed * 2^32 + index)`, mapped to [-1, 1)."""
+        """Generates the same numbers as Kiln's `Input::elements_of`: `splitmix64(seed * 2^32 + index)`, mapped to [-1, 1)."""
         z = (np.uint64(self.seed) << np.uint64(32)) + np.arange(prod(self.shape), dtype=np.uint64)
         z += np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -69,20 +69,20 @@ def list_workloads(program: Path) -> list[Workload]:
 
 @dataclass(frozen=True)
 class Op:
-    """How an op is written. A library without an entry is not measured."""
+    """Implementations of an op. A library without one is not measured."""
 
     reference: Form
-    """In NumPy, on `f64`: the output, and the sum of the magnitudes that were added up for it (0 where nothing was)."""
+    """In NumPy on `f64`: the output, and the sum of the magnitudes of its terms (0 if it is not a sum)."""
     numpy: Form | None = None
     torch: Form | None = None
     jax: Form | None = None
     onnx: Model | None = None
     weights: tuple[int, ...] = ()
-    """Which inputs a model would have as its weights. onnxruntime takes them as constants, which it may rearrange once."""
+    """Inputs that are weights of a model. onnxruntime takes them as constants, which it may repack once."""
     rounded: float = 1.0
-    """The size of what a library may round to the dtype on its way: an error near zero is a share of it."""
+    """Magnitude of intermediate values that a library may round to the dtype, which bounds the error near zero."""
     is_eager: bool = False
-    """Whether dispatching small ops is what is measured, so that nothing is compiled as a whole."""
+    """Whether the dispatch of small ops is measured, so that they must not be compiled as a whole."""
 
 
 def gelu(m: Any, x: Any) -> Any:
@@ -304,23 +304,23 @@ OPS: dict[str, Op] = {
 
 
 def arguments(workload: Workload) -> dict[str, int]:
-    """The sizes that a form takes beside its inputs."""
+    """Returns the arguments of an implementation other than its inputs."""
     names = {"tiny-chain": ("chains", "steps"), "topk": ("k",)}.get(workload.op, ())
     return {name: workload.sizes[name] for name in names}
 
 
 def weights(workload: Workload) -> tuple[int, ...]:
-    """Which inputs are weights. A product with one row is that of a layer for one token."""
+    """Returns the inputs that are weights. A matmul with one row is a linear layer applied to one token."""
     return (1,) if workload.op == "matmul" and workload.sizes["m"] == 1 else OPS[workload.op].weights
 
 
 class WrongOutput(Exception):
-    """Where an output is off by more than rounding explains, even if every sum is rounded to the dtype on the way."""
+    """An output error larger than rounding explains, even if every partial sum is rounded to the dtype."""
 
 
 def is_rough(workload: Workload, dtype: np.dtype[Any], inputs: Sequence[Array], output: Array) -> bool:
-    """Compares an output with the reference in `f64`: whether it is further off than some roundings of the result explain, as
-    where a library rounds sums to `f16` on the way. The bounds are those of `kiln-bench`."""
+    """Compares an output with the `f64` reference. Returns whether it is less accurate than its dtype allows, for example because a
+    library rounds partial sums to `f16`. The bounds are those of `kiln-bench`."""
     op = OPS[workload.op]
     expected, terms = op.reference(*(array.astype(np.float64) for array in inputs), **arguments(workload))
     output = output.astype(np.float64).reshape(np.shape(output))
@@ -332,11 +332,11 @@ def is_rough(workload: Workload, dtype: np.dtype[Any], inputs: Sequence[Array], 
     close = 8 * epsilon * np.maximum(np.abs(expected), op.rounded) + 4 * float(np.finfo(np.float32).eps) * terms + smallest
     rough = 8 * close + np.minimum(2 * epsilon * terms, 0.05 * np.sqrt(terms))
     off = np.abs(output - expected)
-    # Written so that a NaN is wrong.
+    # The negation makes NaN wrong.
     is_wrong = ~(off <= rough)
     if is_wrong.any():
-        place = int(np.argmax(is_wrong))
-        found, wanted = np.ravel(output)[place], np.ravel(expected)[place]
-        count = f"{int(is_wrong.sum())} of {output.size} elements are off"
-        raise WrongOutput(f"{count}: expected {wanted:.6g}, found {found:.6g} at {place}")
+        index = int(np.argmax(is_wrong))
+        found, wanted = np.ravel(output)[index], np.ravel(expected)[index]
+        count = f"{int(is_wrong.sum())} of {output.size} elements are out of tolerance"
+        raise WrongOutput(f"{count}: expected {wanted:.6g}, found {found:.6g} at {index}")
     return bool((off > close).any())

@@ -1,12 +1,12 @@
-//! How the time per element grows with the number of elements, and with one thread instead of two.
+//! Time per element by number of elements, and speedup by number of threads.
 
 use crate::options::Options;
 use kiln::Device;
 use kiln::device::CpuOptions;
-use kiln_bench::{SamplingConfig, Fault, Limits, ElementType, Op, KilnWorkload, Timing, compare, find};
+use kiln_bench::{ElementType, Fault, KilnWorkload, Limits, Op, SamplingConfig, Timing, compare, find};
 use serde::Serialize;
 
-/// A workload at one size.
+/// The measurement of a workload at one size.
 #[derive(Serialize)]
 pub(crate) struct Size {
     pub(crate) workload: &'static str,
@@ -14,11 +14,11 @@ pub(crate) struct Size {
     pub(crate) elements: usize,
     pub(crate) timing: Timing,
     pub(crate) nanoseconds_per_element: f64,
-    /// What the machine allows at this size.
+    /// Roofline at this size.
     pub(crate) roofline_nanoseconds_per_element: Option<f64>,
 }
 
-/// A workload at some size.
+/// Creates a workload with this number of elements.
 type OfSize = fn(usize) -> Op;
 
 const WORKLOADS: [(&str, OfSize); 4] = [
@@ -28,11 +28,11 @@ const WORKLOADS: [(&str, OfSize); 4] = [
     ("softmax", |len| Op::Softmax { rows: len / 1024, columns: 1024 }),
 ];
 
-/// Time per element from 64 K to 64 M elements.
+/// Measures the time per element from 64 K to 64 M elements.
 pub(crate) fn growth(options: &Options, limits: &mut Limits) -> Result<Vec<Size>, Fault> {
     let device = Device::cpu_with(CpuOptions::new().threads(options.threads))?;
     let mut sizes = Vec::new();
-    println!("{:<10} {:>4} {:>10} {:>10} {:>10}", "workload", "", "elements", "ns/element", "limit");
+    println!("{:<10} {:>4} {:>10} {:>10} {:>10}", "workload", "", "elements", "ns/element", "roofline");
     for (workload, of_size) in WORKLOADS.into_iter().filter(|(workload, _)| is_wanted(options, workload)) {
         for dtype in options.dtypes() {
             for elements in (16..=26).step_by(2).map(|bits| 1 << bits) {
@@ -46,7 +46,9 @@ pub(crate) fn growth(options: &Options, limits: &mut Limits) -> Result<Vec<Size>
                     dtype,
                     elements,
                     nanoseconds_per_element: per_element(timing.median),
-                    roofline_nanoseconds_per_element: limits.roofline(&op, dtype).map(|roofline| per_element(roofline.seconds())),
+                    roofline_nanoseconds_per_element: limits
+                        .roofline(&op, dtype)
+                        .map(|roofline| per_element(roofline.seconds())),
                     timing,
                 };
                 print_size(&size);
@@ -67,18 +69,18 @@ fn print_size(size: &Size) {
     println!("{workload:<10} {dtype:>4} {elements:>10} {nanoseconds_per_element:>10.4} {roofline:>10}");
 }
 
-/// One thread beside several.
+/// The times on one thread and on several.
 #[derive(Serialize)]
 pub(crate) struct Scaling {
     workload: &'static str,
     dtype: ElementType,
     one_thread: Timing,
     threads: Timing,
-    /// The median on one thread over that on several.
+    /// Median on one thread divided by the median on several.
     speed_up: f64,
 }
 
-/// How much faster Kiln is on several threads where arithmetic is the limit.
+/// Measures the speedup on several threads for compute-bound workloads.
 pub(crate) fn scaling(options: &Options) -> Result<Vec<Scaling>, Fault> {
     let device = |threads| Device::cpu_with(CpuOptions::new().threads(threads));
     let (one, several) = (device(1)?, device(options.threads)?);
@@ -87,7 +89,8 @@ pub(crate) fn scaling(options: &Options) -> Result<Vec<Scaling>, Fault> {
     for workload in ["matmul-1024", "attention-512", "gelu-16m"].iter().filter_map(|id| find(id)) {
         for dtype in options.dtypes() {
             let op = workload.op;
-            let [one, several] = [&one, &several].map(|device| KilnWorkload::new(&op, dtype, device).map(KilnWorkload::into_prepared));
+            let [one, several] =
+                [&one, &several].map(|device| KilnWorkload::new(&op, dtype, device).map(KilnWorkload::into_prepared));
             let (one, several) = (one?, several?);
             op.check(dtype, &one.output()?)?;
             op.check(dtype, &several.output()?)?;

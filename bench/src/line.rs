@@ -1,28 +1,28 @@
-//! One line of the table: a workload in one dtype, done by every library that can.
+//! One line of the table: a workload in one dtype, run by every library that supports it.
 
-use crate::arms::{LIBRARIES, Unavailable, Task};
+use crate::arms::{LIBRARIES, Task, Unavailable};
 use crate::options::Options;
 use kiln_bench::limits::Roofline;
-use kiln_bench::{Closeness, Fault, Limits, ElementType, PreparedWorkload, Timing, Workload, compare};
+use kiln_bench::{Closeness, ElementType, Fault, Limits, PreparedWorkload, Timing, Workload, compare};
 use serde::Serialize;
 
-/// A workload in one dtype, measured.
+/// The measurement of a workload in one dtype.
 #[derive(Serialize)]
 pub(crate) struct Line {
     pub(crate) workload: &'static str,
     pub(crate) dtype: ElementType,
-    /// What is divided by to get the time of one op: 10,000 for small adds, otherwise 1.
+    /// Number of ops per run: 10,000 for small adds, otherwise 1.
     pub(crate) ops_per_run: usize,
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
     pub(crate) arms: Vec<Measured>,
-    /// The least time that the machine allows.
+    /// Roofline of the machine.
     pub(crate) roofline: Option<Roofline>,
-    /// What the best peer's time over Kiln's is to be at least.
+    /// Minimum ratio of the best peer's time to Kiln's.
     pub(crate) target: f64,
 }
 
-/// An arm of a line.
+/// The outcome of one library.
 #[derive(Serialize)]
 pub(crate) struct Measured {
     pub(crate) name: &'static str,
@@ -33,24 +33,29 @@ pub(crate) struct Measured {
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase", tag = "outcome")]
 pub(crate) enum Outcome {
-    /// Its output is right, and it took this long.
+    /// The output is correct.
     Timed {
-        /// Whether its output is far off for its dtype, if not wrong.
+        /// Whether the output is less accurate than its dtype allows, but not wrong.
         is_rough: bool,
         #[serde(flatten)]
         timing: Timing,
     },
-    /// The library lacks what the workload needs.
+    /// The library does not support the workload.
     Skipped { reason: &'static str },
-    /// Its output is wrong, so it is no opponent.
+    /// The output is wrong, so it is not compared.
     Wrong { reason: String },
-    /// It failed.
+    /// The library failed.
     Failed { reason: String },
 }
 
 impl Line {
     /// Measures a workload in one dtype.
-    pub(crate) fn measure(workload: &'static Workload, dtype: ElementType, options: &Options, limits: &mut Limits) -> Self {
+    pub(crate) fn measure(
+        workload: &'static Workload,
+        dtype: ElementType,
+        options: &Options,
+        limits: &mut Limits,
+    ) -> Self {
         let op = workload.op;
         let data = op.data(dtype);
         let mut prepared = Vec::new();
@@ -84,7 +89,7 @@ impl Line {
         }
     }
 
-    /// The time of an arm whose output is right.
+    /// Returns the time of an arm with a correct output.
     pub(crate) fn timing(&self, name: &str) -> Option<&Timing> {
         self.timings().find(|(arm, _)| *arm == name).map(|(_, timing)| timing)
     }
@@ -96,7 +101,7 @@ impl Line {
         })
     }
 
-    /// The peer with the least time, by this measure of it, and that time over Kiln's.
+    /// Returns the fastest peer by this statistic, and its time divided by Kiln's.
     pub(crate) fn ratio(&self, time: impl Fn(&Timing) -> f64) -> Option<(&'static str, f64)> {
         let kiln = time(self.timing("kiln")?);
         let peers = self.timings().filter(|(name, _)| *name != "kiln").map(|(name, timing)| (name, time(timing)));
@@ -104,7 +109,7 @@ impl Line {
         Some((name, best / kiln))
     }
 
-    /// The least time over Kiln's median: 1 where nothing is left to gain.
+    /// Returns the roofline time divided by Kiln's median, 1 at the limit.
     pub(crate) fn share(&self) -> Option<f64> {
         Some(self.roofline?.seconds() / self.timing("kiln")?.median)
     }

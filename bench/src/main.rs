@@ -1,10 +1,10 @@
-//! Kiln's tensors beside those of its peers.
+//! Benchmarks Kiln against other Rust tensor libraries.
 //!
 //! `cargo run --release --manifest-path bench/Cargo.toml` measures the workloads of `kiln-bench` with Kiln, candle, burn, gemm and rten in one
-//! process: the same numbers, every output checked, arms taking turns in random order. `-- --help` tells what else there is.
+//! process: on the same inputs, with every output checked and the arms interleaved in random order. `-- --help` lists the other modes.
 //!
 //! In the order of use: `options` the command line · `arms` a file for each library · `line` and `table` the comparison · `growth`, `memory`,
-//! `start` what else is measured · `report` and `plot` what is written to files.
+//! `start` the other measurements · `report` and `plot` the output files.
 
 mod arms;
 mod growth;
@@ -17,7 +17,7 @@ mod start;
 mod table;
 
 use clap::Parser;
-use kiln_bench::{Fault, Limits, ElementType};
+use kiln_bench::{ElementType, Fault, Limits};
 use line::Line;
 use options::Options;
 use report::Report;
@@ -36,14 +36,14 @@ fn main() -> Result<(), Fault> {
     report.print_head();
     measure(&options, &mut report)?;
     std::fs::create_dir_all(&options.out)?;
-    report.write(&options.out.join(format!("{}.json", what(&options))))?;
+    report.write(&options.out.join(format!("{}.json", name(&options))))?;
     plot::write(&report, &options.out)?;
-    println!("\nnumbers and plots: {}", options.out.display());
+    println!("\nresults and plots: {}", options.out.display());
     Ok(())
 }
 
-/// What is measured, as files are named.
-fn what(options: &Options) -> &'static str {
+/// Returns the name of the measurement, used for files.
+fn name(options: &Options) -> &'static str {
     match options {
         Options { memory: true, .. } => "memory",
         Options { start: true, .. } => "start",
@@ -53,10 +53,10 @@ fn what(options: &Options) -> &'static str {
     }
 }
 
-/// Tells the thread pools of all libraries how many threads to have. They look when they are first used.
+/// Sets the number of threads of all libraries, which read it on first use.
 fn set_threads(threads: usize) {
     for name in ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS", "RTEN_NUM_THREADS"] {
-        // SAFETY: this is the first thing that the only thread of the process does.
+        // SAFETY: called first in `main`, while the process has one thread.
         unsafe { std::env::set_var(name, threads.to_string()) };
     }
 }

@@ -1,25 +1,25 @@
-//! Peak resident bytes of each arm, in a process of its own.
+//! Peak resident bytes of each arm, each in a separate process.
 
 use crate::arms::{LIBRARIES, Task, library};
 use crate::options::{Options, parse_dtype};
-use kiln_bench::{Fault, ElementType, find};
+use kiln_bench::{ElementType, Fault, find};
 use serde::Serialize;
 use std::fs;
 use std::process::Command;
 
-/// Runs after which memory that is kept for reuse is there.
+/// Number of runs, after which pools and caches are filled.
 const RUNS: usize = 5;
 
-/// A workload in one dtype.
+/// The memory use of a workload in one dtype.
 #[derive(Serialize)]
 pub(crate) struct Footprint {
     workload: &'static str,
     dtype: ElementType,
     /// Bytes of the inputs and the output.
     needed_bytes: f64,
-    /// What each arm took beyond an empty process; none where it cannot do the workload.
+    /// Bytes of each arm above those at process start; `None` if it does not support the workload.
     arms: Vec<(&'static str, Option<u64>)>,
-    /// Kiln's bytes over those of the best peer.
+    /// Kiln's bytes divided by those of the best peer.
     ratio: Option<f64>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn footprints(options: &Options) -> Result<Vec<Footprint>, Fault> {
     Ok(lines)
 }
 
-/// What a process takes that does the workload with one library, or none where the library cannot do it.
+/// Measures the workload with one library in a child process; `None` if the library does not support it.
 fn peak_in_child(arm: &str, workload: &str, dtype: ElementType, threads: usize) -> Result<Option<u64>, Fault> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--threads", &threads.to_string(), "--memory-of", arm, workload, dtype.name()]);
@@ -58,7 +58,7 @@ fn peak_in_child(arm: &str, workload: &str, dtype: ElementType, threads: usize) 
     Ok(String::from_utf8(output.stdout)?.trim().parse().ok())
 }
 
-/// In the child: does the workload some times, and prints the peak of its resident bytes beyond those at its start.
+/// In the child: runs the workload several times, and prints the peak resident bytes above those at its start.
 pub(crate) fn print_own_peak(names: &[String], threads: usize) -> Result<(), Fault> {
     let [arm, workload, dtype] = names else {
         return Err("expected the names of an arm, a workload and a dtype".into());
@@ -71,7 +71,7 @@ pub(crate) fn print_own_peak(names: &[String], threads: usize) -> Result<(), Fau
     let task = Task { op: workload.op, dtype, data: &data, threads };
     let prepared = (library.prepare)(&task).map_err(|reason| format!("{reason:?}"))?;
     drop(data);
-    // The peak so far is that of making the inputs.
+    // Excludes the peak of generating the inputs.
     fs::write("/proc/self/clear_refs", "5")?;
     for _ in 0..RUNS {
         prepared.run()?;
@@ -80,7 +80,7 @@ pub(crate) fn print_own_peak(names: &[String], threads: usize) -> Result<(), Fau
     Ok(())
 }
 
-/// A line of the system's report on this process.
+/// Returns a field of `/proc/self/status` in bytes.
 fn status_bytes(name: &str) -> Result<u64, Fault> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -1,16 +1,16 @@
-//! Plots as SVG: ratios of all lines, products of matrices against the peak, time per element against size.
+//! Plots as SVG: ratios of all lines, matmul throughput by size, time per element by size.
 
 use crate::arms::LIBRARIES;
 use crate::line::Line;
 use crate::report::Report;
-use kiln_bench::{Fault, ElementType};
+use kiln_bench::{ElementType, Fault};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Writes the plots that the report has numbers for.
+/// Writes the plots that the report has data for.
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<(), Fault> {
     let ratios: Vec<_> =
         report.lines.iter().filter_map(|line| Some((line, line.ratio(|time| time.median)?.1))).collect();
@@ -43,7 +43,7 @@ fn on_page(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result
     Ok(area.present()?)
 }
 
-/// A bar for each line: how many times Kiln's time the best peer takes, on a logarithmic scale.
+/// Draws a bar per line: the best peer's time divided by Kiln's, on a logarithmic scale.
 fn draw_ratios(area: &Area<'_>, ratios: &[(&Line, f64)]) -> Result<(), Fault> {
     let high = ratios.iter().fold(2.0, |high: f64, (_, ratio)| high.max(*ratio)) * 1.3;
     let low = ratios.iter().fold(0.5, |low: f64, (_, ratio)| low.min(*ratio)) / 1.3;
@@ -54,8 +54,8 @@ fn draw_ratios(area: &Area<'_>, ratios: &[(&Line, f64)]) -> Result<(), Fault> {
         .x_label_area_size(24)
         .y_label_area_size(230)
         .build_cartesian_2d((low..high).log_scale(), 0..count)?;
-    let name = |place: &usize| {
-        let line = count.checked_sub(place + 1).and_then(|line| ratios.get(line));
+    let name = |position: &usize| {
+        let line = count.checked_sub(position + 1).and_then(|line| ratios.get(line));
         line.map_or(String::new(), |(line, _)| format!("{} {}", line.workload, line.dtype))
     };
     chart.configure_mesh().disable_y_mesh().y_labels(count).y_label_formatter(&name).y_label_offset(-10).draw()?;
@@ -71,13 +71,13 @@ fn draw_ratios(area: &Area<'_>, ratios: &[(&Line, f64)]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Arithmetic per second over the length of a side.
+/// Draws GFLOP/s by matrix size.
 fn draw_matmul(area: &Area<'_>, squares: &[&Line], peak: f64) -> Result<(), Fault> {
     let side = |line: &Line| (line.flops / 2.0).cbrt();
     let sides = side(squares[0])..side(squares[squares.len() - 1]);
     let mut chart = ChartBuilder::on(area)
         .margin(10)
-        .caption(format!("a @ b, {}: GFLOP/s over the side of the matrices", squares[0].dtype), ("sans-serif", 16))
+        .caption(format!("square matmul, {}: GFLOP/s by size", squares[0].dtype), ("sans-serif", 16))
         .x_label_area_size(30)
         .y_label_area_size(50)
         .build_cartesian_2d((sides.start..sides.end).log_scale().base(2.0), 0.0..peak * 1.1e-9)?;
@@ -97,19 +97,17 @@ fn draw_matmul(area: &Area<'_>, squares: &[&Line], peak: f64) -> Result<(), Faul
     Ok(())
 }
 
-/// Nanoseconds per element over the number of elements, with what the machine allows as thin lines.
+/// Draws nanoseconds per element by number of elements, with the roofline as thin lines.
 fn draw_growth(area: &Area<'_>, report: &Report, dtype: ElementType) -> Result<(), Fault> {
     let sizes: Vec<_> = report.growth.iter().filter(|size| size.dtype == dtype).collect();
     let ends = |values: Vec<f64>| {
-        values
-            .iter()
-            .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(*value), high.max(*value)))
+        values.iter().fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(*value), high.max(*value)))
     };
     let (fewest, high) = ends(sizes.iter().map(|size| size.elements as f64).collect());
     let (_, slowest) = ends(sizes.iter().map(|size| size.nanoseconds_per_element).collect());
     let mut chart = ChartBuilder::on(area)
         .margin(10)
-        .caption(format!("{dtype}: ns per element over elements (thin: the limit)"), ("sans-serif", 16))
+        .caption(format!("{dtype}: ns per element by number of elements (thin lines: roofline)"), ("sans-serif", 16))
         .x_label_area_size(30)
         .y_label_area_size(50)
         .build_cartesian_2d((fewest..high).log_scale().base(2.0), 0.0..slowest * 1.1)?;
@@ -119,7 +117,8 @@ fn draw_growth(area: &Area<'_>, report: &Report, dtype: ElementType) -> Result<(
     for (index, workload) in workloads.into_iter().enumerate() {
         let of_workload = || sizes.iter().filter(move |size| size.workload == workload);
         let points = of_workload().map(|size| (size.elements as f64, size.nanoseconds_per_element));
-        let limit = of_workload().filter_map(|size| Some((size.elements as f64, size.roofline_nanoseconds_per_element?)));
+        let limit =
+            of_workload().filter_map(|size| Some((size.elements as f64, size.roofline_nanoseconds_per_element?)));
         let colour = colour(index);
         named(chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?, workload, colour);
         chart.draw_series(LineSeries::new(limit, colour.mix(0.5)))?;

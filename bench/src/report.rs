@@ -1,4 +1,4 @@
-//! Everything that was measured, as JSON.
+//! The results of a run, as JSON.
 
 use crate::arms::LIBRARIES;
 use crate::growth::{Scaling, Size};
@@ -16,7 +16,7 @@ use std::path::Path;
 pub(crate) struct Report {
     machine: Machine,
     threads: usize,
-    /// Those of the compiler: with a native target processor candle and burn are at their best.
+    /// Compiler flags: candle and burn are fastest with `target-cpu=native`.
     rustflags: &'static str,
     versions: BTreeMap<&'static str, &'static str>,
     limits: Measured,
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// What the machine was found to do, at the end of the run.
+    /// Stores the measured limits, at the end of the run.
     pub(crate) fn set_limits(&mut self, limits: &Limits, single: &Limits) {
         let bandwidths = limits.bandwidths().map(|(pattern, footprint_bytes, bytes_per_second)| Bandwidth {
             pattern,
@@ -83,14 +83,14 @@ impl Report {
         };
     }
 
-    /// The peak of multiply-adds, for a plot.
+    /// Returns the peak FLOP/s.
     pub(crate) fn peak_flops(&self) -> f64 {
         self.limits.peak_flops
     }
 
     pub(crate) fn print_head(&self) {
         let flags = if self.rustflags.is_empty() { "none" } else { self.rustflags };
-        println!("{}, {} threads; flags of the compiler: {flags}", self.machine.processor, self.threads);
+        println!("{}, {} threads; compiler flags: {flags}", self.machine.processor, self.threads);
     }
 
     pub(crate) fn write(&self, path: &Path) -> Result<(), Fault> {

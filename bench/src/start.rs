@@ -1,6 +1,6 @@
-//! From the start of a process, past its first printed result, to its end.
+//! Run time of a process that prints one result.
 
-use kiln_bench::{Arm, SamplingConfig, Fault, Timing, compare};
+use kiln_bench::{Arm, Fault, SamplingConfig, Timing, compare};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use std::time::Duration;
 /// The programs: each prints `5`, the last one without computing it.
 const PROGRAMS: [&str; 3] = ["start-kiln", "start-candle", "start-nothing"];
 
-/// How long a program takes.
+/// The run time of a program.
 #[derive(Serialize)]
 pub(crate) struct Start {
     program: &'static str,
     timing: Timing,
 }
 
-/// Starts the programs in turns.
+/// Runs the programs, interleaved.
 pub(crate) fn starts(sampling: &SamplingConfig) -> Result<Vec<Start>, Fault> {
     let folder = built()?;
     let mut arms = PROGRAMS.map(|program| {
         let path = folder.join(program);
         Arm::new(program, move || first_result(&path))
     });
-    // A start is a sample of its own.
+    // One start per sample.
     let sampling = SamplingConfig { sample: Duration::ZERO, min_samples: 100, ..*sampling };
     let timings = compare(&mut arms, &sampling);
     let starts = PROGRAMS.into_iter().zip(timings).map(|(program, timing)| Ok(Start { program, timing: timing? }));
@@ -37,17 +37,17 @@ pub(crate) fn starts(sampling: &SamplingConfig) -> Result<Vec<Start>, Fault> {
     Ok(starts)
 }
 
-/// The folder of the programs, which are built where they are missing.
+/// Returns the directory of the programs, and builds them if they are missing.
 fn built() -> Result<PathBuf, Fault> {
     let own = std::env::current_exe()?;
-    let folder = own.parent().ok_or("expected a program in a folder")?;
+    let folder = own.parent().ok_or("expected a program in a directory")?;
     if PROGRAMS.iter().any(|program| !folder.join(program).exists()) {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(["build", "--release", "--bins", "--manifest-path"]).arg(manifest);
         if !command.status()?.success() {
-            return Err("the programs to start could not be built".into());
+            return Err("cannot build the programs to start".into());
         }
     }
     Ok(folder.to_path_buf())

@@ -5,7 +5,7 @@ use kiln_bench::Limits;
 
 const PEERS: [&str; 4] = ["candle", "burn", "gemm", "rten"];
 
-/// What stands above the lines.
+/// Prints the limits of the machine and the column headings.
 pub(crate) fn print_head(limits: &mut Limits, single: &Limits) {
     let giga = 1e-9;
     println!(
@@ -29,7 +29,7 @@ pub(crate) fn print_head(limits: &mut Limits, single: &Limits) {
         PEERS.map(|peer| format!("{peer:>10}")).join(" "),
         "ratio",
         "by min",
-        "limit",
+        "roof",
         "target"
     );
 }
@@ -63,7 +63,7 @@ pub(crate) fn print(line: &Line) {
     print_reasons(line);
 }
 
-/// Four digits, whatever the size.
+/// Formats a time with four digits.
 fn milliseconds(value: f64) -> String {
     let digits = (3 - value.log10().floor() as i32).clamp(0, 7) as usize;
     format!("{value:.digits$}")
@@ -79,12 +79,14 @@ fn mark(line: &Line, name: &str) -> &'static str {
     }
 }
 
-/// What was wrong or failed, in words.
+/// Prints the reasons of wrong outputs and failures.
 fn print_reasons(line: &Line) {
     for arm in &line.arms {
         match &arm.outcome {
             Outcome::Wrong { reason } => println!("    {} {} {}: wrong: {reason}", arm.name, line.workload, line.dtype),
-            Outcome::Failed { reason } => println!("    {} {} {}: failed: {reason}", arm.name, line.workload, line.dtype),
+            Outcome::Failed { reason } => {
+                println!("    {} {} {}: failed: {reason}", arm.name, line.workload, line.dtype)
+            }
             Outcome::Timed { .. } | Outcome::Skipped { .. } => {}
         }
     }

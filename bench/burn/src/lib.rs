@@ -1,10 +1,10 @@
-//! burn's form of each workload, on whichever of its devices: the CPU and the GPU comparison share it.
+//! The workloads in burn, on any of its devices. Shared by the CPU and the GPU benchmark.
 
 use burn::tensor::ops::{AttentionModuleOptions, MaxPoolOptions};
 use burn::tensor::{DType, Device, Tensor, TensorData, activation, module};
-use kiln_bench::{Fault, ElementType, Op, PreparedWorkload};
+use kiln_bench::{ElementType, Fault, Op, PreparedWorkload};
 
-/// Makes a workload prepared to run on a device of burn, from the elements of its inputs.
+/// Prepares a workload on a device of burn, from the elements of its inputs.
 pub fn prepare(op: &Op, dtype: ElementType, data: &[Vec<f32>], device: &Device) -> PreparedWorkload {
     let inputs = Inputs { op, dtype, data, device };
     let device = device.clone();
@@ -93,12 +93,14 @@ fn chain(a: Tensor<1>, b: Tensor<1>) -> Tensor<1> {
     ((a.clone() * b.clone() + a.clone()) * 0.5 - b).abs().max_pair(a).clamp_max(0.75).neg()
 }
 
-/// As burn's own module does it: what is stored as `f16` is widened for the sums.
+/// Like burn's own module: `f16` is widened to `f32` for the sums.
 fn layer_norm(inputs: &Inputs<'_>, device: Device) -> PreparedWorkload {
     let (x, w, b) = (inputs.tensor::<2>(0), inputs.tensor::<1>(1), inputs.tensor::<1>(2));
     let eps = f64::from(Op::EPS);
     match inputs.dtype {
-        ElementType::F32 => prepared(device, move || vec![module::layer_norm(x.clone(), w.clone(), Some(b.clone()), eps)]),
+        ElementType::F32 => {
+            prepared(device, move || vec![module::layer_norm(x.clone(), w.clone(), Some(b.clone()), eps)])
+        }
         ElementType::F16 => prepared(device, move || {
             let [w, b] = [&w, &b].map(|row| row.clone().cast(DType::F32));
             vec![module::layer_norm(x.clone().cast(DType::F32), w, Some(b), eps).cast(DType::F16)]
@@ -119,7 +121,7 @@ impl Inputs<'_> {
         self.of(&self.data[input], std::array::from_fn(|axis| shape[axis]))
     }
 
-    /// A bias, with the axis along which it is repeated.
+    /// Returns a bias with a leading axis, along which it broadcasts.
     fn row(&self, input: usize) -> Tensor<2> {
         self.of(&self.data[input], [1, self.data[input].len()])
     }
@@ -133,7 +135,7 @@ impl Inputs<'_> {
     }
 }
 
-/// Results are waited for: a GPU workloads on when the calls have returned.
+/// Waits for the results: a GPU is still computing when the calls return.
 fn prepared<const D: usize>(device: Device, compute: impl Fn() -> Vec<Tensor<D>> + 'static) -> PreparedWorkload {
     let compute = move || {
         let results = compute();

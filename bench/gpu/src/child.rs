@@ -1,22 +1,21 @@
-//! burn in a process of its own, which takes its turns by lines on its input and output. Between them it is stopped where the system can do
-//! that: its threads would take a core from the arm that is timed. A turn's time has two signals and two messages in it, some tens of
-//! microseconds.
+//! burn in a separate process, which runs once per line of its input. In between it is stopped with a signal, if the system supports that:
+//! its threads would take a core from the timed arm. Each run includes two signals and two messages, some tens of microseconds.
 
 use burn::tensor::{Device, DeviceKind};
-use kiln_bench::{Closeness, Fault, ElementType, PreparedWorkload, find};
+use kiln_bench::{Closeness, ElementType, Fault, PreparedWorkload, find};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the child says when a turn is done, and at first where its output is rough.
+/// Answers of the child: after a run, and at the start if its output is rough.
 const DONE: &str = "done";
 const ROUGH: &str = "rough";
 
-/// How long a child may try out kernels before it is prepared.
+/// Time limit for a child to tune its kernels.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A process in which burn is prepared to do a workload.
+/// A process in which burn has prepared a workload.
 pub(crate) struct Burn {
     child: Child,
     to: ChildStdin,
@@ -37,12 +36,12 @@ impl Burn {
         Ok(burn)
     }
 
-    /// Whether the output is further off than some roundings of the result explain.
+    /// Returns whether the output is less accurate than its dtype allows.
     pub(crate) fn is_rough(&self) -> bool {
         self.is_rough
     }
 
-    /// Lets burn do its workload once.
+    /// Runs the workload once.
     pub(crate) fn run(&mut self) -> Result<(), Fault> {
         self.set_stopped(false)?;
         self.to.write_all(b"run\n")?;
@@ -62,7 +61,7 @@ impl Burn {
         Ok(())
     }
 
-    /// Waits until the child is prepared, and not for longer than [`TIMEOUT`]; returns whether its output is rough.
+    /// Waits until the child is prepared, for at most [`TIMEOUT`]; returns whether its output is rough.
     fn first_answer(&mut self) -> Result<bool, Fault> {
         let Self { child, from, .. } = self;
         let answered = std::thread::scope(|scope| {
@@ -80,7 +79,7 @@ impl Burn {
             Ok::<_, Fault>((answer, timed_out))
         })?;
         match answered {
-            (None, true) => Err(format!("not prepared after {} seconds", TIMEOUT.as_secs()).into()),
+            (None, true) => Err(format!("not ready after {} seconds", TIMEOUT.as_secs()).into()),
             (answer, _) => self.done(answer),
         }
     }
@@ -100,7 +99,7 @@ impl Burn {
     }
 }
 
-/// A line without its end; `None` where there are no more.
+/// Reads a line without its newline; `None` at the end of the input.
 fn read_answer(from: &mut impl BufRead) -> Result<Option<String>, Fault> {
     let mut line = String::new();
     let bytes = from.read_line(&mut line)?;
@@ -109,13 +108,13 @@ fn read_answer(from: &mut impl BufRead) -> Result<Option<String>, Fault> {
 
 impl Drop for Burn {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// How many kernels burn launches for a run, from cubecl's log of them.
+/// Counts the kernels that burn launches per run, from the log of cubecl.
 pub(crate) fn launches(workload: &str, dtype: ElementType) -> Result<usize, Fault> {
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("launches.log");
@@ -132,7 +131,7 @@ fn command(workload: &str, dtype: ElementType) -> Result<Command, Fault> {
     Ok(command)
 }
 
-/// In the child: makes the workload prepared, then does it once for each line that comes in.
+/// In the child: prepares the workload, then runs it once per input line.
 pub(crate) fn serve(workload: &str, dtype: &str, log: Option<&Path>) -> Result<(), Fault> {
     let workload = find(workload).ok_or_else(|| format!("expected the name of a workload, found {workload}"))?;
     let dtype = ElementType::ALL.into_iter().find(|known| known.name() == dtype);
@@ -159,7 +158,7 @@ pub(crate) fn serve(workload: &str, dtype: &str, log: Option<&Path>) -> Result<(
     Ok(())
 }
 
-/// The launches of a run that is not among the first, in which kernels are tried out.
+/// Counts the launches of a run after the first ones, which tune kernels.
 fn count(prepared: &PreparedWorkload, log: &Path) -> Result<usize, Fault> {
     // The log is written by another thread.
     let so_far = || {

@@ -2,11 +2,11 @@
 
 use crate::child::{self, Burn};
 use kiln::Device;
-use kiln_bench::{Arm, Closeness, SamplingConfig, Fault, ElementType, KilnWorkload, Timing, Workload, compare};
+use kiln_bench::{Arm, Closeness, ElementType, Fault, KilnWorkload, SamplingConfig, Timing, Workload, compare};
 use serde::Serialize;
 use std::cell::RefCell;
 
-/// A workload in one dtype, measured.
+/// The measurement of a workload in one dtype.
 #[derive(Serialize)]
 pub(crate) struct Line {
     workload: &'static str,
@@ -14,7 +14,7 @@ pub(crate) struct Line {
     ops_per_run: usize,
     kiln: Timing,
     kiln_launches: u64,
-    /// Whose outputs are further off than some roundings of the result explain.
+    /// Arms whose outputs are less accurate than their dtype allows.
     rough: Vec<&'static str>,
     burn: Result<Timing, String>,
     burn_launches: Option<usize>,
@@ -41,7 +41,7 @@ impl Line {
             }
         }
         drop(data);
-        // Not among the first runs, in which inputs are brought and plans made.
+        // After the first run, which uploads inputs and makes plans.
         let before = gpu.launches();
         kiln.run()?;
         let kiln_launches = gpu.launches() - before;

@@ -1,32 +1,32 @@
-//! Kiln's GPU device beside burn on wgpu, each on its default adapter.
+//! Benchmarks Kiln's GPU device against burn on wgpu, each on its default adapter.
 //!
-//! `cargo run --release --manifest-path bench/gpu/Cargo.toml` measures the workloads of `kiln-bench` that suit a GPU. burn runs in a process of
-//! its own, because some of its kernels crash in some drivers; it waits there for its turns. Launches are counted for both: Kiln's by its
-//! device, burn's from the log that cubecl writes of each launch.
+//! `cargo run --release --manifest-path bench/gpu/Cargo.toml` measures the workloads of `kiln-bench` that suit a GPU. burn runs in a
+//! separate process, because some of its kernels crash in some drivers. Launches are counted for both: Kiln's by its device, burn's from the
+//! launch log of cubecl.
 //!
-//! Kiln takes the first GPU of `kiln doctor`, burn its default one. Each line also shows which part of the CPU device's speed the GPU
-//! device reaches: where burn has no opponent to offer, there is only that.
+//! Kiln uses the first GPU of `kiln doctor`, burn its default one. Each line also shows the speed of the GPU device relative to the CPU
+//! device, for workloads that burn does not support.
 
 mod child;
 mod line;
 
 use clap::Parser;
 use kiln::Device;
-use kiln_bench::{SamplingConfig, Fault, ElementType, Workload, find};
+use kiln_bench::{ElementType, Fault, SamplingConfig, Workload, find};
 use line::Line;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Kiln's GPU device beside burn on wgpu: the same workloads on the same numbers, taking turns in random order, every output checked.
+/// Benchmarks Kiln's GPU device against burn on wgpu: the same workloads on the same inputs, interleaved in random order, every output checked.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Only workloads whose names begin with one of these
+    /// Only workloads whose names start with one of these
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seconds for each line
+    /// Seconds per line
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Writes all numbers to this file
+    /// Write the results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// In the child: the workload and the dtype
@@ -61,7 +61,8 @@ fn main() -> Result<(), Fault> {
     }
     let gpu = Device::gpu(0)?;
     let cpu = Device::cpu()?;
-    let sampling = SamplingConfig { budget: Duration::from_secs_f64(options.seconds), max_samples: 50, ..SamplingConfig::new() };
+    let sampling =
+        SamplingConfig { budget: Duration::from_secs_f64(options.seconds), max_samples: 50, ..SamplingConfig::new() };
     println!("{}", gpu.info().name);
     line::print_head();
     let mut lines = Vec::new();

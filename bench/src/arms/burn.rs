@@ -1,4 +1,4 @@
-//! burn on its flex backend: eager, rayon, gemm for products.
+//! burn with its flex backend: eager, rayon, gemm for matmul.
 
 use super::{Prepared, Task};
 use burn::tensor::Device;

@@ -1,6 +1,6 @@
-//! candle: eager, rayon, gemm for products.
+//! candle: eager, rayon, gemm for matmul.
 
-use super::{Unavailable, Prepared, Task};
+use super::{Prepared, Task, Unavailable};
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops;
 use kiln_bench::{ElementType, Op, PreparedWorkload};
@@ -8,7 +8,7 @@ use kiln_bench::{ElementType, Op, PreparedWorkload};
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {
     let op = task.op;
     if matches!(op, Op::Cumsum { .. } | Op::Topk { .. } | Op::MaxPool { .. }) {
-        return Err(Unavailable::Unsupported("it has cumsum as a product with a matrix, no topk, and no pool with padding"));
+        return Err(Unavailable::Unsupported("its cumsum is a matmul; it has no topk and no padded pooling"));
     }
     let inputs = inputs(task)?;
     let singles = match op {

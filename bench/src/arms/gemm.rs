@@ -1,6 +1,6 @@
-//! gemm: products of matrices, into memory that is there already.
+//! gemm: matmul into preallocated memory.
 
-use super::{Unavailable, Prepared, Task};
+use super::{Prepared, Task, Unavailable};
 use gemm::{Parallelism, f16};
 use kiln_bench::{ElementType, Op, PreparedWorkload};
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {
     let Op::Matmul { m, k, n } = task.op else {
-        return Err(Unavailable::Unsupported("it has products of matrices only"));
+        return Err(Unavailable::Unsupported("it has matmul only"));
     };
     let [a, b] = [0, 1].map(|input| task.data[input].clone());
     let sizes = [m, k, n];
@@ -34,7 +34,7 @@ fn prepared<T: Copy + 'static>(
     let (of_row, step) = (n as isize, 1);
     let compute = move || {
         let mut to = product.borrow_mut();
-        // SAFETY: the matrices have m*k, k*n and m*n elements, row by row, and `to` is borrowed by nobody else.
+        // SAFETY: the matrices have m*k, k*n and m*n elements, contiguous and row-major, and `to` is borrowed exclusively.
         unsafe {
             gemm::gemm(
                 m,

@@ -1,4 +1,4 @@
-//! The arms: one file for each library, with its form of every workload that it can do.
+//! The arms: one file per library, with its implementation of each supported workload.
 
 mod burn;
 mod candle;
@@ -6,40 +6,40 @@ mod gemm;
 mod kiln;
 mod rten;
 
-use kiln_bench::{Fault, ElementType, Op, PreparedWorkload};
+use kiln_bench::{ElementType, Fault, Op, PreparedWorkload};
 
-/// A library that takes part.
+/// A benchmarked library.
 pub(crate) struct Library {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Makes a workload prepared to run, with its inputs in the library's own form.
+    /// Prepares a workload, with the inputs in the library's memory.
     pub(crate) prepare: fn(&Task<'_>) -> Prepared,
 }
 
-/// A workload for a library.
+/// A workload to prepare.
 pub(crate) struct Task<'a> {
     pub(crate) op: Op,
     pub(crate) dtype: ElementType,
-    /// The elements of its inputs, rounded to the dtype.
+    /// Elements of the inputs, rounded to the dtype.
     pub(crate) data: &'a [Vec<f32>],
     pub(crate) threads: usize,
 }
 
-/// A workload in the form of a library, or why there is none.
+/// A prepared workload, or why there is none.
 pub(crate) type Prepared = Result<PreparedWorkload, Unavailable>;
 
 /// Why a library has no arm for a workload.
 #[derive(Debug)]
 pub(crate) enum Unavailable {
-    /// The library lacks what it needs.
-    Lacks(&'static str),
-    /// It broke when the inputs were made.
-    Broken(Fault),
+    /// The library does not support it.
+    Unsupported(&'static str),
+    /// Preparing the inputs failed.
+    Failed(Fault),
 }
 
 impl<E: Into<Fault>> From<E> for Unavailable {
     fn from(error: E) -> Self {
-        Self::Broken(error.into())
+        Self::Failed(error.into())
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) static LIBRARIES: [Library; 5] = [
     Library { name: "rten", version: "0.27", prepare: rten::prepare },
 ];
 
-/// The library with this name.
+/// Returns the library with this name.
 pub(crate) fn library(name: &str) -> Option<&'static Library> {
     LIBRARIES.iter().find(|library| library.name == name)
 }

@@ -1,7 +1,7 @@
-//! rten: those of its operators that can be called without a model, with its own thread pool.
+//! rten: its operators that can be called without a model, with its thread pool.
 
-use super::{Unavailable, Prepared, Task};
-use kiln_bench::{Fault, ElementType, Op, PreparedWorkload};
+use super::{Prepared, Task, Unavailable};
+use kiln_bench::{ElementType, Fault, Op, PreparedWorkload};
 use rten::{FloatOperators, Operators};
 use rten_tensor::Tensor;
 use rten_tensor::prelude::*;
@@ -17,7 +17,7 @@ pub(super) fn prepare(task: &Task<'_>) -> Prepared {
         Op::Sum { .. } => |inputs| Ok(inputs[0].reduce_sum(None, false)?),
         Op::RowSums { .. } => |inputs| Ok(inputs[0].reduce_sum(Some(&[1]), false)?),
         Op::Softmax { .. } => |inputs| Ok(inputs[0].softmax(1)?),
-        _ => return Err(Unavailable::Unsupported("it has this in models only")),
+        _ => return Err(Unavailable::Unsupported("only available in models")),
     };
     Ok(PreparedWorkload::new(move || Ok(vec![compute(&inputs)?]), |result| Ok(result.to_vec())))
 }

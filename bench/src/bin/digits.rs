@@ -1,7 +1,7 @@
-//! The networks of Kiln's example `digits` in Kiln, candle and PyTorch: seconds for an epoch, taking turns, and what each of them learns.
+//! The networks of Kiln's example `digits` in Kiln, candle and PyTorch: interleaved training epochs, seconds per epoch and test accuracy.
 //!
-//! `cargo run --release --manifest-path bench/Cargo.toml --bin digits`. PyTorch runs in the environment of `bench/python/run`, and is left out
-//! where that is not there.
+//! `cargo run --release --manifest-path bench/Cargo.toml --bin digits`. PyTorch runs in the environment of `bench/python/run`, and is
+//! skipped if that does not exist.
 
 #[path = "../../../crates/kiln/examples/digits/learn.rs"]
 mod learn;
@@ -21,14 +21,14 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 const EPOCHS: u64 = 20;
 const SEED: u64 = 1;
 
-/// A library that learns.
+/// A library that trains the network.
 trait Arm {
     fn name(&self) -> &'static str;
 
-    /// Sees all images once; returns the seconds.
+    /// Trains one epoch; returns the seconds.
     fn epoch(&mut self) -> Fallible<f64>;
 
-    /// The share of the test that is right.
+    /// Returns the test accuracy.
     fn accuracy(&mut self) -> Fallible<f64>;
 }
 
@@ -121,7 +121,7 @@ impl Arm for Candle {
             let chosen = CandleTensor::from_slice(batch, BATCH, &CandleDevice::Cpu)?;
             let (images, digits) = (self.images.index_select(&chosen, 0)?, self.digits.index_select(&chosen, 0)?);
             let loss = candle_nn::loss::cross_entropy(&self.layers.forward(&images, true)?, &digits)?;
-            // As the schedule of the others.
+            // The same schedule as the other arms.
             let share = self.step.saturating_sub(20).min(steps) as f64 / steps as f64;
             let warm = ((self.step + 1) as f64 / 20.0).min(1.0);
             self.optimizer.set_learning_rate(0.01 * warm * 0.5 * (1.0 + (std::f64::consts::PI * share).cos()));
@@ -141,7 +141,7 @@ impl Arm for Candle {
     }
 }
 
-/// PyTorch in a process of its own, which does an epoch for each line that it reads.
+/// PyTorch in a separate process, which trains one epoch per line that it reads.
 struct Torch {
     child: Child,
     requests: ChildStdin,
@@ -171,7 +171,7 @@ impl Torch {
         self.requests.flush()?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        line.trim().parse().map_err(|_| format!("PyTorch expected to answer with a number, found {line:?}").into())
+        line.trim().parse().map_err(|_| format!("expected a number from PyTorch, found {line:?}").into())
     }
 }
 
@@ -191,7 +191,7 @@ impl Arm for Torch {
 
 impl Drop for Torch {
     fn drop(&mut self) {
-        // It ends by itself when it is not asked any more; one that hangs must not stay.
+        // It exits when its input closes; this also ends one that hangs.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -199,15 +199,16 @@ impl Drop for Torch {
 
 fn main() -> Fallible<()> {
     let device = Device::cpu()?;
-    println!("seconds an epoch of {} images, median (minimum) of {EPOCHS}; right: of the test after them", LEARNT / BATCH * BATCH);
+    println!(
+        "seconds per epoch of {} images, median (minimum) of {EPOCHS}; test accuracy at the end",
+        LEARNT / BATCH * BATCH
+    );
     for net in [Net::Mlp, Net::Conv] {
-        let mut arms: Vec<Box<dyn Arm>> = vec![
-            Box::new(Kiln(Training::new(net, DType::F32, EPOCHS, SEED, &device)?)),
-            Box::new(Candle::new(net)?),
-        ];
+        let mut arms: Vec<Box<dyn Arm>> =
+            vec![Box::new(Kiln(Training::new(net, DType::F32, EPOCHS, SEED, &device)?)), Box::new(Candle::new(net)?)];
         match Torch::start(net) {
             Ok(torch) => arms.push(Box::new(torch)),
-            Err(error) => println!("PyTorch is left out: {error}"),
+            Err(error) => println!("PyTorch is skipped: {error}"),
         }
         let mut seconds = vec![Vec::new(); arms.len()];
         for epoch in 0..EPOCHS {
@@ -219,7 +220,7 @@ fn main() -> Fallible<()> {
         for (arm, seconds) in arms.iter_mut().zip(&mut seconds) {
             let (median, right) = (median(seconds), arm.accuracy()?);
             println!(
-                "{net:?} {:7} {median:.5} ({:.5})  ratio {:5.2}  right {:.2} %",
+                "{net:?} {:7} {median:.5} ({:.5})  ratio {:5.2}  accuracy {:.2} %",
                 arm.name(),
                 seconds[0],
                 median / own,
@@ -230,7 +231,7 @@ fn main() -> Fallible<()> {
     Ok(())
 }
 
-/// The median; the numbers are in order afterwards.
+/// Returns the median and sorts the numbers.
 fn median(seconds: &mut [f64]) -> f64 {
     seconds.sort_by(f64::total_cmp);
     (seconds[(seconds.len() - 1) / 2] + seconds[seconds.len() / 2]) / 2.0

@@ -1,4 +1,4 @@
-//! Prints its first result as soon as it can, computed by candle.
+//! Computes and prints one result with candle.
 
 use candle_core::{Device, Result, Tensor};
 

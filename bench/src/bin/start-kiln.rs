@@ -1,4 +1,4 @@
-//! Prints its first result as soon as it can, computed by Kiln.
+//! Computes and prints one result with Kiln.
 
 use kiln::{Device, Tensor};
 

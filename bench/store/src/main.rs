@@ -1,5 +1,5 @@
-//! The disk store of `kiln-resource-cache` beside `cacache`, `redb` and SQLite: put and get at several sizes, cold open, what is
-//! left after `kill -9`, and several processes at once. Every payload that is read is compared with what was put.
+//! Benchmarks the disk store of `kiln-resource-cache` against `cacache`, `redb` and SQLite: put and get at several sizes, cold open, losses
+//! after `kill -9`, and several processes at once. Every payload that is read is compared with the one that was put.
 //!
 //! `cargo run --release --manifest-path bench/store/Cargo.toml -- [sizes] [kill] [processes] [names of stores]`
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const PAYLOAD_BYTES: usize = 20 << 10;
 const SIZES: [u64; 3] = [10, 1_000, 20_000];
-/// Timed operations of each kind, in rounds that take turns between the stores.
+/// Rounds of timed operations, interleaved between the stores.
 const ROUNDS: u64 = 10;
 const PER_ROUND: u64 = 50;
 const KILLS: u64 = 25;
@@ -34,7 +34,7 @@ fn main() -> Fallible<()> {
     }
     let wants = |part: &str| names_no_part || args.iter().any(|arg| arg == part);
     if wants("sizes") {
-        // Kept until all is timed: ext4 is slow to make files where many were just removed.
+        // Kept until everything is timed: ext4 is slow to create files after many were deleted.
         let mut folders = Vec::new();
         for size in SIZES {
             folders.extend(compare_at(size, &peers)?);
@@ -42,7 +42,7 @@ fn main() -> Fallible<()> {
     }
     if wants("kill") {
         println!(
-            "\nafter kill -9, {KILLS} times in a row (one writer): acknowledged puts that are lost, damaged reads, stores that do not open, reopening"
+            "\nafter kill -9, {KILLS} times in a row (one writer): lost acknowledged puts, damaged reads, stores that cannot be opened, time to reopen"
         );
         for peer in peers.iter().copied().filter(|peer| *peer != Peer::KilnFull) {
             kill_writers(peer)?;
@@ -58,7 +58,7 @@ fn main() -> Fallible<()> {
 }
 
 fn key_of(number: u64) -> Vec<u8> {
-    // As long as a key with names and versions in it.
+    // As long as a typical kernel key.
     let mut key = format!("kernel {number} of device and driver and compiler ").into_bytes();
     key.resize(300, b'.');
     key
@@ -96,10 +96,10 @@ fn compare_at(size: u64, peers: &[Peer]) -> Fallible<Vec<tempfile::TempDir>> {
     println!("\n{size} entries of {PAYLOAD_BYTES} bytes: median [quartiles], microseconds");
     println!("{:14} {:>24} {:>10} {:>24} {:>24}", "", "put", "mean put", "get", "open + first get");
     for arm in &mut arms {
-        // The handle is closed first: one of these stores lets in one process only.
+        // The handle is closed first: one of these stores allows only one process.
         let (peer, path) = (arm.peer, arm.folder.path().to_path_buf());
         arm.store = Box::new(Closed);
-        // The entry that is looked up there is gone from a full store.
+        // A full store has evicted the entry that is looked up.
         for _ in 0..if peer == Peer::KilnFull { 0 } else { ROUNDS } {
             let output = child("open", peer, &path, size).output()?;
             arm.opens.push(Duration::from_nanos(String::from_utf8(output.stdout)?.trim().parse()?));
@@ -120,7 +120,7 @@ impl Arm {
             self.puts.push(began.elapsed());
         }
         for step in 0..PER_ROUND {
-            // Spread over all that was put; what a full store evicted is not timed.
+            // Spread over all entries; those that a full store has evicted are not timed.
             let number = (first + step).wrapping_mul(7919) % (size + ROUNDS).min(first);
             let key = key_of(number);
             let began = Instant::now();
@@ -129,14 +129,14 @@ impl Arm {
             match found {
                 Some(payload) if payload == payload_of(number) => self.gets.push(time),
                 None if self.peer == Peer::KilnFull => {}
-                _ => return Err(format!("{}: a wrong payload or none", self.peer.name()).into()),
+                _ => return Err(format!("{}: wrong or missing payload", self.peer.name()).into()),
             }
         }
         Ok(())
     }
 }
 
-/// Stands in for a store that was closed.
+/// Placeholder for a closed store.
 struct Closed;
 
 impl Store for Closed {
@@ -171,7 +171,7 @@ fn be_child(what: &str, peer: Peer, dir: &Path, number: u64) -> Fallible<()> {
             let store = peer.open(dir, number)?;
             let found = store.get(&key_of(number.saturating_sub(1)))?;
             let time = began.elapsed();
-            assert!(found == Some(payload_of(number.saturating_sub(1))), "a wrong payload or none");
+            assert!(found == Some(payload_of(number.saturating_sub(1))), "wrong or missing payload");
             println!("{}", time.as_nanos());
         }
         "write" => {
@@ -187,7 +187,7 @@ fn be_child(what: &str, peer: Peer, dir: &Path, number: u64) -> Fallible<()> {
             let store = peer.open(dir, 1_000_000)?;
             for round in number * PUTS_PER_PROCESS..(number + 1) * PUTS_PER_PROCESS {
                 store.put(&key_of(round), &payload_of(round))?;
-                assert!(store.get(&key_of(round))? == Some(payload_of(round)), "a wrong payload or none");
+                assert!(store.get(&key_of(round))? == Some(payload_of(round)), "wrong or missing payload");
             }
         }
     }
@@ -207,7 +207,7 @@ fn kill_writers(peer: Peer) -> Fallible<()> {
         acknowledged = last.map_or(Ok(acknowledged), |last| last.parse::<u64>().map(|number| number + 1))?;
         let began = Instant::now();
         let Ok(store) = peer.open(folder.path(), 1_000_000) else {
-            // Everything in it is lost; the next writer starts from nothing.
+            // Everything in it is lost; the next writer starts with an empty store.
             (broken, lost) = (broken + 1, lost + acknowledged - before);
             std::fs::remove_dir_all(folder.path())?;
             continue;
@@ -216,7 +216,7 @@ fn kill_writers(peer: Peer) -> Fallible<()> {
         reopens.push(began.elapsed());
         for number in before..acknowledged {
             match store.get(&key_of(number)) {
-                Ok(Some(payload)) => assert!(payload == payload_of(number), "a wrong payload"),
+                Ok(Some(payload)) => assert!(payload == payload_of(number), "wrong payload"),
                 Ok(None) => lost += 1,
                 Err(_) => damaged += 1,
             }

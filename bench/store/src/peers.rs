@@ -1,7 +1,7 @@
-//! The stores that are compared, behind one trait.
+//! The compared stores, as one trait.
 //!
-//! `redb` and SQLite do not checksum values, so a BLAKE3 checksum goes with each, as the others have one. No peer records
-//! use or keeps to a limit by itself; Kiln's store does both in the numbers shown.
+//! `redb` and SQLite do not checksum values, so a BLAKE3 checksum is stored with each, as in the other stores. Only Kiln's store records uses
+//! and enforces limits, which is included in its times.
 
 use kiln_resource_cache::store::{DiskStore, Lookup, PutOutcome, StoreOptions};
 use redb::{Database, Durability, ReadableDatabase, TableDefinition};
@@ -16,10 +16,10 @@ pub type Fallible<T> = Result<T, Box<dyn Error>>;
 pub trait Store {
     fn put(&self, key: &[u8], payload: &[u8]) -> Fallible<()>;
 
-    /// The payload, checked; an error if what is there is damaged.
+    /// Returns the verified payload, or an error if it is damaged.
     fn get(&self, key: &[u8]) -> Fallible<Option<Vec<u8>>>;
 
-    /// Puts many before anything is timed.
+    /// Puts many entries before anything is timed.
     fn fill(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Fallible<()> {
         for (key, payload) in entries {
             self.put(&key, &payload)?;
@@ -33,11 +33,11 @@ pub enum Peer {
     Kiln,
     /// Kiln's store at its limit of entries, so that puts evict.
     KilnFull,
-    /// A file, synced, renamed, and its folder synced: what Kiln's put would be with `fsync`.
+    /// A file that is synced and renamed, with its directory synced: Kiln's put with `fsync`.
     SyncedFiles,
     Cacache,
     Redb,
-    /// Commits are not durable; a later durable one makes them so.
+    /// Commits are not durable until a later durable commit.
     RedbUnsynced,
     /// Write-ahead log, `synchronous = NORMAL`.
     Sqlite,
