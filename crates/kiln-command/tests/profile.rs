@@ -75,7 +75,7 @@ fn json_has_rates_and_the_share_of_a_limit_and_leaves_standard_output_alone() {
     assert!(kernel["limit"]["share"].as_f64().unwrap() > 0.0 && kernel["limit"]["of"] == "fma", "{kernel}");
 }
 
-/// A profile of a program that fails is told, and the failure too.
+/// A failing program is still profiled, and its failure is reported.
 #[test]
 fn the_fault_of_the_program_is_passed_on() {
     let run = profile(&["--no-limits"], &["eval", "ones(2) +"]);

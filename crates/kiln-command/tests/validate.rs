@@ -153,8 +153,8 @@ fn a_history_grows_by_a_line_and_tells_what_moved() {
     assert_eq!(line.lines().count(), 1);
     fs::write(&file, line.replace("\"ratio\":8.0", "\"ratio\":4.0")).unwrap();
     let second = counts(&["--history", path(&file)]);
-    let told = "moved: fusion-launches on cpu: 8.00 now, 4.00 in the median of 1 earlier run\n";
-    assert!(text(&second.stdout).contains(told), "{}", text(&second.stdout));
+    let changed = "changed: fusion-launches on cpu: 8.00 now, 4.00 in the median of 1 earlier run\n";
+    assert!(text(&second.stdout).contains(changed), "{}", text(&second.stdout));
     assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 2);
     fs::write(&file, line.replace("\"ratio\":8.0", "\"ratio\":4.0")).unwrap();
     let third = counts(&["--history", path(&file), "--json"]);

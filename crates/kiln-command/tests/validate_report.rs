@@ -18,9 +18,9 @@ fn report_is_written_beside_the_score_card_and_its_place_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");
     let output = validate(&path, &["--json"]);
-    let (told, found) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains(&format!("report: {}", path.display())), "{told}");
+    let (stderr, found) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains(&format!("report: {}", path.display())), "{stderr}");
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     assert_eq!(found["summary"]["shown"], 1);
     let page = fs::read_to_string(&path).unwrap();
@@ -34,8 +34,8 @@ fn report_is_written_beside_the_score_card_and_its_place_is_told() {
 fn place_that_cannot_be_written_is_told_before_anything_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let output = validate(&folder.path().join("none/report.html"), &[]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.starts_with("error: cannot write "), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.starts_with("error: cannot write "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }

@@ -69,7 +69,7 @@ fn noise(clock: &dyn Clock) -> Noise {
     Noise { runs: seconds.iter().map(|run| run / median).collect(), spread, worst, verdict: verdict.to_string() }
 }
 
-/// Measures the processor's limits on all threads, with the bandwidths that claims asked for.
+/// Measures the processor's limits on all threads, with the bandwidths that the claims need.
 pub(crate) fn limits(clock: &dyn Clock) -> MachineLimits {
     let mut limits = Limits::measure(threads());
     MachineLimits {

@@ -39,7 +39,7 @@ impl Time {
         self.now.set(self.now.get() + seconds * (0.96 + 0.08 * self.random()));
     }
 
-    /// What the work on so many elements takes.
+    /// Advances the clock by the cost of this many elements.
     fn work(&self, elements: usize) {
         self.pass(CALL_S + COST_S * elements as f64);
     }
@@ -116,7 +116,7 @@ fn honest(time: &Rc<Time>) -> impl Subject + use<> {
     taking(time, 1.0)
 }
 
-/// All of the work, in so many times the time.
+/// Does all of the work, slower by a factor.
 fn taking(time: &Rc<Time>, times: f64) -> impl Subject + use<> {
     made(time, move |input, output| {
         output.iter_mut().zip(input).for_each(|(to, x)| *to = compute(*x));
@@ -134,7 +134,7 @@ fn claimed(arms: &mut [Arm<'_>], clock: &dyn Clock, order: &mut dyn Order) -> Ou
     bounded(arms, clock, order, 1e-9)
 }
 
-/// As [`claimed`], on a machine that needs at least so many seconds for a run.
+/// As [`claimed`], on a machine with this roofline in seconds per run.
 fn bounded(arms: &mut [Arm<'_>], clock: &dyn Clock, order: &mut dyn Order, roofline_s: f64) -> Outcome {
     let claim = Claim {
         id: "cheat",

@@ -10,7 +10,7 @@ use kiln::ir::Bytes;
 use std::path::Path;
 
 /// The cache directory gets a note below this much free space.
-const LITTLE_FREE_BYTES: u64 = 256 << 20;
+const LOW_FREE_BYTES: u64 = 256 << 20;
 
 pub(super) fn derive(facts: &Facts) -> Vec<Check> {
     let mut checks: Vec<Check> = facts.devices.iter().map(|device| check_device(device, facts)).collect();
@@ -76,7 +76,7 @@ fn check_processor(facts: &Facts) -> Vec<Check> {
 
 fn check_cache_dir(dir: &CacheDir) -> Check {
     let path = dir.path.as_deref().map_or("unknown".into(), Path::to_string_lossy);
-    let has_space = dir.free_bytes.is_none_or(|free| free >= LITTLE_FREE_BYTES);
+    let has_space = dir.free_bytes.is_none_or(|free| free >= LOW_FREE_BYTES);
     let usual = if has_space { State::Ok } else { State::Note };
     let (state, what) = match (dir.state, dir.others_can_read) {
         (CacheDirState::NotCreated, _) => (usual, "is created on first use"),

@@ -1,4 +1,4 @@
-//! The report for a terminal. Written with colours; `anstream` takes them out where nobody can see them.
+//! The report for a terminal. Written with colours; `anstream` removes them if the output does not support them.
 
 use super::report::{Check, Report, Section, State};
 use crate::terminal::{count, plain, styled, word};

@@ -57,7 +57,7 @@ impl Parser<'_> {
             };
             while let Some(operator) = parser.operator().filter(|operator| operator.binding >= loosest) {
                 parser.next += 1;
-                let right = parser.expression(tightness_of_right(operator.binding))?;
+                let right = parser.expression(right_binding_power(operator.binding))?;
                 let span = parser.span(left).to(parser.span(right));
                 left = parser.expr(ExprKind::Binary(operator, left, right), span);
                 if operator.binding == Binding::Comparison
@@ -289,7 +289,7 @@ impl Parser<'_> {
 }
 
 /// Returns the lowest precedence of a right operand without brackets.
-fn tightness_of_right(binding: Binding) -> Binding {
+fn right_binding_power(binding: Binding) -> Binding {
     match binding {
         Binding::Comparison => Binding::Sum,
         Binding::Sum => Binding::Product,

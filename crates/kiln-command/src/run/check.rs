@@ -125,7 +125,7 @@ impl Args {
         for uniform in uniforms.flat_map(Uniform::all) {
             // A struct as a whole is rejected when it is given.
             if self.problem.values.iter().all(|given| given.name != uniform.name) {
-                let (value, name) = (uniform.make_up(extent), uniform.name);
+                let (value, name) = (uniform.generate(extent), uniform.name);
                 generated.push(GeneratedInput { text: format!("{name} = {}", in_short(&value)), name: name.clone() });
                 problem.values.push(Named { name, value });
             }
@@ -209,10 +209,10 @@ impl FindingReport {
 /// Returns whether a line of a kernel contains this name.
 fn mentions(line: &str, name: &str) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
-    let mut places = line.match_indices(name).map(|(begin, _)| (&line[..begin], &line[begin + name.len()..]));
+    let mut matches = line.match_indices(name).map(|(begin, _)| (&line[..begin], &line[begin + name.len()..]));
     // A member `s.x` does not match `x`.
     !name.is_empty()
-        && places.any(|(before, behind)| !before.ends_with(|c| is_part(c) || c == '.') && !behind.starts_with(is_part))
+        && matches.any(|(before, after)| !before.ends_with(|c| is_part(c) || c == '.') && !after.starts_with(is_part))
 }
 
 impl Report for CheckReport {

@@ -78,7 +78,7 @@ impl<'a> Uniform<'a> {
 
     /// Makes up missing numbers: the length of the problem along x, y and z for integers, 1 for floats. The name of a single
     /// number selects the axis.
-    pub(super) fn make_up(&self, extent: [u64; 3]) -> String {
+    pub(super) fn generate(&self, extent: [u64; 3]) -> String {
         let number = |number: &Number| {
             let name = number.name.to_ascii_lowercase();
             let first = match number.in_vector {
@@ -244,7 +244,7 @@ mod tests {
             ("m", repeated(2, 8, vector(2, F32)), "1,1,1,1"),
         ];
         for (name, numbers, expected) in table {
-            assert_eq!(uniform(name, "T", 64, &numbers).make_up([8, 4, 2]), expected, "{name}");
+            assert_eq!(uniform(name, "T", 64, &numbers).generate([8, 4, 2]), expected, "{name}");
         }
         for (text, short) in
             [("1,2,3,4", "1,2,3,4"), ("1,1,1,1,1", "1 (5 times)"), ("1,2,3,4,5", "1,2,3,4,… (5 numbers)")]

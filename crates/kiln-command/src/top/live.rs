@@ -15,14 +15,14 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Shows the process until a key ends it. The terminal is restored on return and on panic.
 pub(super) fn run(mut state: State, palette: Palette) -> Fallible<()> {
-    let asker = Asker::start(state.address.clone(), state.interval)?;
+    let poller = Poller::start(state.address.clone(), state.interval)?;
     let mut terminal = ratatui::try_init()?;
-    let outcome = show(&mut terminal, &mut state, palette, &asker);
+    let outcome = show(&mut terminal, &mut state, palette, &poller);
     ratatui::try_restore()?;
     outcome
 }
 
-fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, asker: &Asker) -> Fallible<()> {
+fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, poller: &Poller) -> Fallible<()> {
     let mut last_answer = Instant::now();
     loop {
         let mut limits = Limits::default();
@@ -42,11 +42,11 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, ask
                 }
                 if state.interval != interval {
                     // A failed send means that the thread has ended, which shows by missing answers.
-                    let _ = asker.intervals.send(state.interval);
+                    let _ = poller.intervals.send(state.interval);
                 }
                 is_new = true;
             }
-            while let Ok((answer, at)) = asker.answers.try_recv() {
+            while let Ok((answer, at)) = poller.answers.try_recv() {
                 if state.is_paused {
                     continue;
                 }
@@ -64,12 +64,12 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, ask
 
 /// A thread that polls metrics, so that keys need not wait for a slow answer. It ends when this is dropped,
 /// at the latest after the current request.
-struct Asker {
+struct Poller {
     answers: Receiver<(Result<Snapshot, String>, Instant)>,
     intervals: Sender<Duration>,
 }
 
-impl Asker {
+impl Poller {
     fn start(address: String, mut interval: Duration) -> std::io::Result<Self> {
         let (sender, answers) = mpsc::channel();
         let (intervals, changes) = mpsc::channel();

@@ -57,11 +57,11 @@ pub(super) struct Cache {
 pub(super) struct Kernel {
     pub(super) name: String,
     #[serde(flatten)]
-    pub(super) work: Work,
+    pub(super) totals: KernelTotals,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Work {
+pub(super) struct KernelTotals {
     pub(super) launches: f64,
     /// Launches with a known time.
     pub(super) timed: f64,
@@ -136,15 +136,15 @@ impl Device {
             Some(("kernel", _)) => {
                 let kernel = get(sample, "kernel");
                 entry(&mut self.kernels, &kernel, |kernel| &kernel.name, |name| Kernel { name, ..Kernel::default() })
-                    .work
+                    .totals
                     .take(name, sample.number());
             }
             _ => {}
         }
     }
 
-    pub(super) fn work(&self) -> Work {
-        self.kernels.iter().fold(Work::default(), |sum, kernel| sum.plus(&kernel.work))
+    pub(super) fn totals(&self) -> KernelTotals {
+        self.kernels.iter().fold(KernelTotals::default(), |sum, kernel| sum.plus(&kernel.totals))
     }
 }
 
@@ -198,7 +198,7 @@ impl Cache {
     }
 }
 
-impl Work {
+impl KernelTotals {
     fn take(&mut self, name: &str, value: f64) {
         match name {
             "kernel_launches_total" => self.launches = value,
@@ -284,13 +284,13 @@ pub(super) mod tests {
 
     #[test]
     fn rates_are_those_of_timed_launches_and_counters_may_begin_anew() {
-        let work = Work { launches: 10.0, timed: 5.0, seconds: 2.0, bytes: 100.0, operations: 40.0 };
-        assert_eq!((work.per_second(work.bytes), work.mean_seconds()), (Some(25.0), Some(0.4)));
-        assert_eq!(Work::default().per_second(0.0), None);
-        let later = Work { launches: 12.0, ..work };
-        assert_eq!(later.since(&work), Work { launches: 2.0, ..Work::default() });
-        let anew = Work { launches: 1.0, ..Work::default() };
-        assert_eq!(anew.since(&work), anew);
+        let totals = KernelTotals { launches: 10.0, timed: 5.0, seconds: 2.0, bytes: 100.0, operations: 40.0 };
+        assert_eq!((totals.per_second(totals.bytes), totals.mean_seconds()), (Some(25.0), Some(0.4)));
+        assert_eq!(KernelTotals::default().per_second(0.0), None);
+        let later = KernelTotals { launches: 12.0, ..totals };
+        assert_eq!(later.since(&totals), KernelTotals { launches: 2.0, ..KernelTotals::default() });
+        let restarted = KernelTotals { launches: 1.0, ..KernelTotals::default() };
+        assert_eq!(restarted.since(&totals), restarted);
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Rates between two snapshots.
 
-use super::model::{Cache, Device, Kernel, Snapshot, Work};
+use super::model::{Cache, Device, Kernel, KernelTotals, Snapshot};
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct View {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct DeviceRates {
-    pub(super) work: Work,
+    pub(super) totals: KernelTotals,
     /// Fraction of the time that kernels ran.
     pub(super) busy: Option<f64>,
     pub(super) launches_per_second: Option<f64>,
@@ -75,12 +75,16 @@ impl View {
         let (earlier, elapsed) = (before.map(|(earlier, _)| earlier), before.map(|(_, elapsed)| elapsed));
         let earlier_of = |device: &Device| earlier?.devices.iter().find(|known| known.id == device.id);
         let devices = now.devices.iter().map(|device| device_rates(device, earlier_of(device), elapsed)).collect();
-        let all: f64 =
-            now.devices.iter().flat_map(|device| works(device, earlier_of(device))).map(|(_, w)| w.seconds).sum();
+        let all: f64 = now
+            .devices
+            .iter()
+            .flat_map(|device| kernel_totals(device, earlier_of(device)))
+            .map(|(_, w)| w.seconds)
+            .sum();
         let mut kernels = Vec::new();
         for device in &now.devices {
-            for (kernel, work) in works(device, earlier_of(device)) {
-                kernels.push(kernel_rates(&device.id, kernel, &work, all, elapsed));
+            for (kernel, totals) in kernel_totals(device, earlier_of(device)) {
+                kernels.push(kernel_rates(&device.id, kernel, &totals, all, elapsed));
             }
         }
         Self { snapshot: now, elapsed, devices, kernels }
@@ -105,16 +109,19 @@ impl View {
     }
 }
 
-/// Returns each kernel with its work since the earlier snapshot.
-fn works<'a>(device: &'a Device, earlier: Option<&'a Device>) -> impl Iterator<Item = (&'a Kernel, Work)> {
+/// Returns each kernel with its totals since the earlier snapshot.
+fn kernel_totals<'a>(
+    device: &'a Device,
+    earlier: Option<&'a Device>,
+) -> impl Iterator<Item = (&'a Kernel, KernelTotals)> {
     device.kernels.iter().map(move |kernel| {
         let known = earlier.and_then(|device| device.kernels.iter().find(|known| known.name == kernel.name));
-        (kernel, known.map_or(kernel.work, |known| kernel.work.since(&known.work)))
+        (kernel, known.map_or(kernel.totals, |known| kernel.totals.since(&known.totals)))
     })
 }
 
 fn device_rates(now: &Device, earlier: Option<&Device>, elapsed: Option<Duration>) -> DeviceRates {
-    let work = earlier.map_or_else(|| now.work(), |earlier| now.work().since(&earlier.work()));
+    let totals = earlier.map_or_else(|| now.totals(), |earlier| now.totals().since(&earlier.totals()));
     let rate = |amount: f64| elapsed.map(|elapsed| amount / elapsed.as_secs_f64());
     let grown = |now: u64, before: u64| if now < before { now } else { now - before } as f64;
     let lookups = |cache: &Cache| cache.hits.saturating_add(cache.misses);
@@ -123,24 +130,30 @@ fn device_rates(now: &Device, earlier: Option<&Device>, elapsed: Option<Duration
         rate(grown(lookups(cache), known.map_or(0, lookups)))
     });
     DeviceRates {
-        work,
-        busy: rate(work.seconds).map(|busy| busy.min(1.0)),
-        launches_per_second: rate(work.launches),
+        totals,
+        busy: rate(totals.seconds).map(|busy| busy.min(1.0)),
+        launches_per_second: rate(totals.launches),
         pool_requests_per_second: rate(grown(now.pool.requests, earlier.map_or(0, |device| device.pool.requests))),
         lookups_per_second: lookups_per_second.collect(),
     }
 }
 
-fn kernel_rates(device: &str, kernel: &Kernel, work: &Work, all: f64, elapsed: Option<Duration>) -> KernelRates {
+fn kernel_rates(
+    device: &str,
+    kernel: &Kernel,
+    totals: &KernelTotals,
+    all: f64,
+    elapsed: Option<Duration>,
+) -> KernelRates {
     KernelRates {
         device: device.to_string(),
         name: kernel.name.clone(),
-        launches_per_second: elapsed.map(|elapsed| work.launches / elapsed.as_secs_f64()),
-        launches: kernel.work.launches,
-        share: (all > 0.0).then(|| work.seconds / all),
-        mean_seconds: work.mean_seconds(),
-        bytes_per_second: work.per_second(work.bytes),
-        operations_per_second: work.per_second(work.operations),
+        launches_per_second: elapsed.map(|elapsed| totals.launches / elapsed.as_secs_f64()),
+        launches: kernel.totals.launches,
+        share: (all > 0.0).then(|| totals.seconds / all),
+        mean_seconds: totals.mean_seconds(),
+        bytes_per_second: totals.per_second(totals.bytes),
+        operations_per_second: totals.per_second(totals.operations),
     }
 }
 
@@ -150,8 +163,8 @@ mod tests {
     use super::*;
 
     fn kernel(name: &str, launches: f64, seconds: f64) -> Kernel {
-        let work = Work { launches, timed: launches, seconds, bytes: launches * 1e6, operations: 0.0 };
-        Kernel { name: name.to_string(), work }
+        let totals = KernelTotals { launches, timed: launches, seconds, bytes: launches * 1e6, operations: 0.0 };
+        Kernel { name: name.to_string(), totals }
     }
 
     fn snapshot(pid: &str, kernels: Vec<Kernel>, hits: u64) -> Snapshot {

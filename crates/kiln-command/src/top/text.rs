@@ -45,9 +45,9 @@ fn section(title: &str, columns: &[&str], rows: impl Iterator<Item = Vec<String>
 
 fn device_row(device: &Device) -> Vec<String> {
     let id = if device.open { device.id.clone() } else { format!("{} (closed)", device.id) };
-    let work = device.work();
-    let time = seconds((work.timed > 0.0).then_some(work.seconds));
-    vec![id, device.name.clone(), device.kind.clone(), device.driver.clone(), count(work.launches), time]
+    let totals = device.totals();
+    let time = seconds((totals.timed > 0.0).then_some(totals.seconds));
+    vec![id, device.name.clone(), device.kind.clone(), device.driver.clone(), count(totals.launches), time]
 }
 
 fn pool_row(device: &Device) -> Vec<String> {

@@ -65,16 +65,18 @@ fn list_and_stats_tell_current_stale_elsewhere_and_foreign() {
         add_others(&workspace);
         let list = workspace.json("cache list");
         let kernels = list["kernels"].as_array().unwrap();
-        let told: Vec<(&str, &str, &str)> = (kernels.iter())
+        let listed: Vec<(&str, &str, &str)> = (kernels.iter())
             .map(|kernel| (&kernel["name"], &kernel["entry"], &kernel["state"]))
             .map(|(name, entry, state)| {
                 (name.as_str().unwrap_or("-"), entry.as_str().unwrap_or("-"), state.as_str().unwrap())
             })
             .collect();
-        let count = |state: &str| told.iter().filter(|kernel| kernel.2 == state).count();
+        let count = |state: &str| listed.iter().filter(|kernel| kernel.2 == state).count();
         assert_eq!((count("current"), count("stale"), count("elsewhere"), count("foreign")), (3, 2, 1, 1), "{list:#}");
-        assert!(told.contains(&("index.wgsl", "plane", "current")) && told.contains(&("saxpy.wgsl", "-", "current")));
-        assert!(told.is_sorted_by_key(|kernel| kernel.0), "{told:?}");
+        assert!(
+            listed.contains(&("index.wgsl", "plane", "current")) && listed.contains(&("saxpy.wgsl", "-", "current"))
+        );
+        assert!(listed.is_sorted_by_key(|kernel| kernel.0), "{listed:?}");
         let saxpy =
             kernels.iter().find(|kernel| kernel["name"] == "saxpy.wgsl" && kernel["state"] == "current").unwrap();
         assert_eq!((saxpy["uses"].as_u64(), saxpy["hash"].as_str().unwrap().len()), (Some(1), 64));
@@ -282,7 +284,7 @@ fn repeated_constants_of_a_warm_up_are_refused() {
     assert_eq!(error, "error: expected `--constant A=…` once, found it twice\n");
 }
 
-/// Use counts are not entries: what is wrong, and what was removed, is told as it is. This needs no GPU.
+/// Damaged use counts are reported separately from entries. Needs no GPU.
 #[test]
 fn verify_names_damaged_use_counts_and_repairs_them() {
     let workspace = Workspace::new();

@@ -143,7 +143,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
-/// A struct that ends in an array gets as many items as there are invocations, or as it is told.
+/// A struct that ends in an array gets one item per invocation, or the length of `--shape`.
 #[test]
 fn the_array_at_the_end_of_a_struct_has_the_length_of_the_problem() {
     let workspace = Workspace::new();
@@ -163,7 +163,7 @@ fn the_array_at_the_end_of_a_struct_has_the_length_of_the_problem() {
     assert_eq!((ran.code, ran.err.as_str()), (Some(2), error));
 }
 
-/// What was found before a kernel was stopped is told, and that it was.
+/// Faults that were found before a kernel was stopped are reported, with the reason of the stop.
 #[test]
 fn findings_of_a_kernel_that_is_stopped_are_told() {
     let workspace = Workspace::new();

@@ -349,7 +349,7 @@ fn uniforms_of_any_type_take_their_numbers_in_order() {
     }
 }
 
-/// Structs may be scratch memory too; one that ends in an array has as many items as it is told, or as its file has.
+/// Structs may be scratch memory too; one that ends in an array has the length of `--shape`, or of its file.
 #[test]
 fn structs_of_any_length_are_made_or_read() {
     for workspace in Workspace::on_each_device() {

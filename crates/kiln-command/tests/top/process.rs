@@ -22,7 +22,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// `kiln bench --serve`, which works when it is told to, with its metrics at an address or in a file. It ends when this is dropped.
+/// `kiln bench --serve`, which runs workloads on request, with its metrics at an address or in a file. It ends when this is dropped.
 pub(crate) struct Process {
     child: Child,
     requests: Option<ChildStdin>,
@@ -46,11 +46,11 @@ impl Process {
         let mut command = kiln(&["bench", "--serve", "--threads", "1"]);
         command.env("KILN_METRICS", address).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut told = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
+        let mut stderr = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut stderr).unwrap();
         let address =
-            told.trim_end().strip_prefix("note: metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
-        let address = address.unwrap_or_else(|| panic!("expected an address, found `{told}`")).to_string();
+            stderr.trim_end().strip_prefix("note: metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+        let address = address.unwrap_or_else(|| panic!("expected an address, found `{stderr}`")).to_string();
         let (requests, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, requests, answers, address }
     }

@@ -18,14 +18,14 @@ fn a_snapshot_tells_what_the_process_did() {
     let address = process.address.clone();
     let (code, json, errors) = ran(&["top", &address, "--json"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    let told: Value = serde_json::from_str(&json).unwrap();
-    let device = &told["devices"][0];
-    assert_eq!((&told["format"], &device["id"], &device["open"]), (&1.into(), &"cpu".into(), &true.into()));
+    let json_snapshot: Value = serde_json::from_str(&json).unwrap();
+    let device = &json_snapshot["devices"][0];
+    assert_eq!((&json_snapshot["format"], &device["id"], &device["open"]), (&1.into(), &"cpu".into(), &true.into()));
     assert!(device["pool"]["requests"].as_u64().unwrap() > 0, "{device:#}");
     let plans = device["caches"].as_array().unwrap().iter().find(|cache| cache["name"] == "plans").unwrap();
     assert!(plans["hits"].as_u64().unwrap() > 0 && plans["bytes"].as_u64().unwrap() > 0, "{device:#}");
     let kernels = device["kernels"].as_array().unwrap();
-    let launches = |told: &[Value]| told.iter().map(|kernel| kernel["launches"].as_f64().unwrap()).sum::<f64>();
+    let launches = |kernels: &[Value]| kernels.iter().map(|kernel| kernel["launches"].as_f64().unwrap()).sum::<f64>();
     assert!(launches(kernels) >= 20.0, "{device:#}");
     for args in [vec!["top", &address], vec!["top", &address, "--once"]] {
         let (code, text, errors) = ran(&args);

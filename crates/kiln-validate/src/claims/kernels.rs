@@ -42,15 +42,15 @@ pub(super) enum Origin {
 
 /// Requests a kernel that is new, on disk only, or in memory, and counts the requests. New kernels take increasing numbers from `number`, so
 /// that none repeats within a claim.
-fn requests(device: &Device, origin: Origin, number: &Rc<Cell<u64>>, asked: &Rc<Cell<u64>>) -> impl Subject {
-    let (number, asked) = (Rc::clone(number), Rc::clone(asked));
+fn requests(device: &Device, origin: Origin, number: &Rc<Cell<u64>>, requested: &Rc<Cell<u64>>) -> impl Subject {
+    let (number, requested) = (Rc::clone(number), Rc::clone(requested));
     let prepare = |set: &Inputs, device: &Device| -> Result<(KernelSource, Vec<f32>), Fault> {
         let known = source(set[0][0], 0);
         device.kernel(&known)?;
         Ok((known, set[1].clone()))
     };
     let request = move |(known, _): &(KernelSource, Vec<f32>), _: Option<(u64, Kernel)>, device: &Device| {
-        asked.set(asked.get() + 1);
+        requested.set(requested.get() + 1);
         if origin == Origin::Disk {
             device.clear_kernels();
         }
@@ -110,21 +110,22 @@ pub(super) fn against_compiling(context: &mut Context<'_>, origin: Origin) -> Re
     // One device per arm keeps their counters apart. The compiling device has no disk tier.
     let own = open(KernelCacheOptions::new().disk(DiskTier::new(dir.path())))?;
     let other = open(KernelCacheOptions::new().without_disk())?;
-    let (asked, compiles) = (Rc::default(), Rc::default());
-    let hit = requests(&own, origin, &number, &asked);
+    let (requested, compiles) = (Rc::default(), Rc::default());
+    let hit = requests(&own, origin, &number, &requested);
     let compiled = requests(&other, Origin::Compiler, &number, &compiles);
     let name = if origin == Origin::Disk { "from disk" } else { "from memory" };
     let measured =
         context.measure(&mut [Arm::new(name, hit), Arm::new("compiled", compiled)], &Scaled { is_varied: true })?;
     plot(context, &measured);
-    let check = counted(origin, asked.get(), compiles.get(), &own.kernel_cache_stats(), &other.kernel_cache_stats());
+    let check =
+        counted(origin, requested.get(), compiles.get(), &own.kernel_cache_stats(), &other.kernel_cache_stats());
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")).with(check))
 }
 
 /// Checks that hits are counted as hits and compile nothing.
 fn counted(
     origin: Origin,
-    asked: u64,
+    requested: u64,
     compiles: u64,
     own: &KernelCacheStatistics,
     other: &KernelCacheStatistics,
@@ -134,9 +135,9 @@ fn counted(
         _ => (own.memory_hits, "memory hits"),
     };
     // Loading compiles each set of inputs once: 2 timed sets, and 3 audits of at most 33 sets.
-    let passed = hits >= asked && other.compiles >= compiles && own.compiles <= 2 + 3 * 33;
+    let passed = hits >= requested && other.compiles >= compiles && own.compiles <= 2 + 3 * 33;
     let detail = format!(
-        "{asked} requests: {hits} {name}, {} compiles to load inputs; {compiles} requests for new kernels: {} compiles",
+        "{requested} requests: {hits} {name}, {} compiles to load inputs; {compiles} requests for new kernels: {} compiles",
         own.compiles, other.compiles
     );
     counts(passed, detail)

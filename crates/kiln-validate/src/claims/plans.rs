@@ -14,15 +14,15 @@ const ELEMENTS: usize = 4096;
 pub(super) fn hit(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let before = context.device.plan_cache_stats();
     // The same rank as the new shapes, and their mean number of elements.
-    let (asked, runs) = (Rc::default(), Rc::default());
-    let known = planned(context.device, Some([5, 4, 5, 4]), &asked);
+    let (requested, runs) = (Rc::default(), Rc::default());
+    let known = planned(context.device, Some([5, 4, 5, 4]), &requested);
     let new = planned(context.device, None, &runs);
     let measured = context.measure(&mut [Arm::new("known", known), Arm::new("new", new)], &Roots)?;
     let after = context.device.plan_cache_stats();
     let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
     let made = runs.get();
     // The known shape is planned at most once for itself and once for each offset of a set in its buffer.
-    let passed = misses >= made && hits + 8 >= asked.get();
+    let passed = misses >= made && hits + 8 >= requested.get();
     let check = counts(passed, format!("{made} new shapes: {misses} plans made, {hits} cache hits"));
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")).with(check))
 }

@@ -44,12 +44,12 @@ pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     }
     let found = device.buffer_pool_stats();
     let output = output(wrong, "every buffer kept its contents");
-    let asked = counts(
+    let requested = counts(
         found.allocation_count >= 200 * BUFFERS as u64,
         format!("{} requests, {} reached the driver", found.allocation_count, found.driver_request_count),
     );
     let ratio = found.allocation_count as f64 / found.driver_request_count.max(1) as f64;
-    Ok(Evidence::counted(ratio, (found.allocation_reduction_percent, "% fewer"), vec![output, asked]))
+    Ok(Evidence::counted(ratio, (found.allocation_reduction_percent, "% fewer"), vec![output, requested]))
 }
 
 /// Buffer sizes, in units of 256 bytes.

@@ -27,13 +27,13 @@ pub(super) enum Width {
 }
 
 /// The visible rows and their total number.
-pub(super) struct Seen {
+pub(super) struct Viewport {
     pub(super) first: usize,
     pub(super) rows: usize,
     pub(super) total: usize,
 }
 
-impl Seen {
+impl Viewport {
     /// Clamps the scroll position to the end.
     pub(super) fn new(total: usize, rows: usize, scroll: usize) -> Self {
         Self { first: scroll.min(total.saturating_sub(rows)), rows, total }
@@ -52,16 +52,16 @@ pub(super) fn table<T>(
     scroll: usize,
     frame: &mut Frame<'_>,
     area: Rect,
-) -> Seen {
+) -> Viewport {
     let columns: Vec<&Column<T>> = columns.iter().filter(|column| column.from <= area.width).collect();
-    let seen = Seen::new(rows.len(), usize::from(area.height.saturating_sub(1)), scroll);
+    let viewport = Viewport::new(rows.len(), usize::from(area.height.saturating_sub(1)), scroll);
     // One cell of margin on each side.
     let inside = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     let widths: Vec<Constraint> = columns.iter().map(|column| column.width.constraint()).collect();
     let places = Layout::horizontal(&widths).spacing(1).split(inside);
     let columns = || columns.iter().zip(places.iter().map(|place| usize::from(place.width)));
     let titles = columns().map(|(column, width)| column.width.place(column.title, width, palette, Tone::Dim));
-    let shown = rows.iter().skip(seen.first).take(seen.rows);
+    let shown = rows.iter().skip(viewport.first).take(viewport.rows);
     let cells = shown.map(|row| {
         Row::new(
             columns()
@@ -70,7 +70,7 @@ pub(super) fn table<T>(
     });
     let table = Table::new(cells, &widths).header(Row::new(titles)).column_spacing(1);
     frame.render_widget(table, inside);
-    seen
+    viewport
 }
 
 /// Formats a fraction as a bar.

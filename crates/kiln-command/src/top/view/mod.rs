@@ -16,7 +16,7 @@ use ratatui::widgets::{Block, Borders, Clear, Paragraph};
 use std::time::Duration;
 
 /// Minimum screen size.
-const LEAST: (u16, u16) = (40, 10);
+const MIN_SIZE: (u16, u16) = (40, 10);
 
 /// Minimum height of the kernel pane next to the others: a title, the column names, some rows.
 const KERNELS_HEIGHT: u16 = 5;
@@ -50,7 +50,7 @@ pub(super) type Limits = [usize; Pane::ALL.len()];
 pub(super) fn render(state: &State, palette: Palette, frame: &mut Frame<'_>) -> Limits {
     let area = frame.area();
     let mut limits = [usize::MAX; Pane::ALL.len()];
-    if area.width < LEAST.0 || area.height < LEAST.1 {
+    if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
         too_small(frame);
         return limits;
     }
@@ -91,10 +91,10 @@ fn draw(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area
     let title = Span::styled(format!(" {} {} ", pane as usize + 1, pane.name()), palette.style(tone));
     let mut block = Block::new().borders(Borders::TOP).border_style(palette.style(Tone::Dim)).title(title);
     let inner = block.inner(area);
-    let seen = panes::render(pane, state, palette, frame, inner);
-    if seen.total > seen.rows {
-        let last = (seen.first + seen.rows).min(seen.total);
-        let range = format!(" {} to {last} of {} ", seen.first + 1, seen.total);
+    let viewport = panes::render(pane, state, palette, frame, inner);
+    if viewport.total > viewport.rows {
+        let last = (viewport.first + viewport.rows).min(viewport.total);
+        let range = format!(" {} to {last} of {} ", viewport.first + 1, viewport.total);
         block = block.title(Line::styled(range, palette.style(Tone::Dim)).right_aligned());
     }
     if pane == Pane::Kernels {
@@ -102,7 +102,7 @@ fn draw(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area
         block = block.title(Line::styled(sort, palette.style(Tone::Dim)));
     }
     frame.render_widget(block, area);
-    seen.total.saturating_sub(seen.rows)
+    viewport.total.saturating_sub(viewport.rows)
 }
 
 fn header(state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
@@ -151,7 +151,7 @@ fn help(palette: Palette, frame: &mut Frame<'_>, body: Rect) {
 
 fn too_small(frame: &mut Frame<'_>) {
     let area = frame.area();
-    let text = format!("kiln top needs {} x {},\nfound {} x {}", LEAST.0, LEAST.1, area.width, area.height);
+    let text = format!("kiln top needs {} x {},\nfound {} x {}", MIN_SIZE.0, MIN_SIZE.1, area.width, area.height);
     let place = centred(area, area.width, 2);
     frame.render_widget(Paragraph::new(text).alignment(Alignment::Center), place);
 }

@@ -1,6 +1,6 @@
 //! The contents of each pane.
 
-use super::columns::{Column, Seen, Width, bar, plain, table};
+use super::columns::{Column, Viewport, Width, bar, plain, table};
 use super::{Palette, Tone, pools};
 use crate::top::model::{Cache, Device};
 use crate::top::rates::{DeviceRates, KernelRates};
@@ -30,7 +30,7 @@ pub(super) fn height(pane: Pane, state: &State) -> u16 {
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-pub(super) fn render(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) -> Seen {
+pub(super) fn render(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) -> Viewport {
     let scroll = state.scroll[pane as usize];
     let view = &state.view;
     let devices = || view.snapshot.devices.iter().zip(&view.devices);
@@ -43,8 +43,8 @@ pub(super) fn render(pane: Pane, state: &State, palette: Palette, frame: &mut Fr
         Pane::Caches => {
             let rows: Vec<CacheRow<'_>> = devices()
                 .flat_map(|(device, rates)| {
-                    let asked = rates.lookups_per_second.iter().copied();
-                    device.caches.iter().zip(asked).map(move |(cache, asked)| (device, cache, asked))
+                    let lookups = rates.lookups_per_second.iter().copied();
+                    device.caches.iter().zip(lookups).map(move |(cache, lookups)| (device, cache, lookups))
                 })
                 .collect();
             table(&rows, &cache_columns(), palette, scroll, frame, area)

@@ -1,6 +1,6 @@
 //! The pool pane: usage of reserved bytes, and the fraction of the budget.
 
-use super::columns::{Seen, bar};
+use super::columns::{Viewport, bar};
 use super::{Palette, Tone};
 use crate::top::model::{Device, Pool, share};
 use crate::top::rates::DeviceRates;
@@ -25,16 +25,16 @@ pub(super) fn render(
     scroll: usize,
     frame: &mut Frame<'_>,
     area: Rect,
-) -> Seen {
+) -> Viewport {
     let width = usize::from(area.width);
     let lines: Vec<Line<'_>> = devices
         .iter()
         .flat_map(|(device, rates)| [bars(device, palette, width), numbers(&device.pool, rates, palette, width)])
         .collect();
-    let seen = Seen::new(lines.len(), usize::from(area.height), scroll);
-    let shown: Vec<Line<'_>> = lines.into_iter().skip(seen.first).take(seen.rows).collect();
+    let viewport = Viewport::new(lines.len(), usize::from(area.height), scroll);
+    let shown: Vec<Line<'_>> = lines.into_iter().skip(viewport.first).take(viewport.rows).collect();
     frame.render_widget(Paragraph::new(shown), area);
-    seen
+    viewport
 }
 
 /// Draws the usage of the reserved bytes, and their fraction of the budget.

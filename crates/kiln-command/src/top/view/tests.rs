@@ -17,11 +17,11 @@ fn state() -> State {
         device.caches.iter_mut().for_each(|cache| cache.hits += 40);
         for (number, kernel) in device.kernels.iter_mut().enumerate() {
             let more = 10.0 * (number + 1) as f64;
-            kernel.work.launches += more;
-            kernel.work.timed += more;
-            kernel.work.seconds += 0.002 * more;
-            kernel.work.bytes += 4e6 * more;
-            kernel.work.operations += 1e7 * more;
+            kernel.totals.launches += more;
+            kernel.totals.timed += more;
+            kernel.totals.seconds += 0.002 * more;
+            kernel.totals.bytes += 4e6 * more;
+            kernel.totals.operations += 1e7 * more;
         }
     }
     let mut state = State::new("127.0.0.1:9464".to_string(), Duration::from_secs(1), first);

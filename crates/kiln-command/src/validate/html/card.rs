@@ -109,8 +109,8 @@ fn checks(checks: &[Check]) -> Markup {
 }
 
 /// Ends of the range, as multiples of the target, and its size in pixels.
-const LEAST: f64 = 0.25;
-const MOST: f64 = 16.0;
+const MIN_SHARE: f64 = 0.25;
+const MAX_SHARE: f64 = 16.0;
 const LENGTH: f64 = 150.0;
 const HEIGHT: f64 = 18.0;
 
@@ -118,7 +118,7 @@ const HEIGHT: f64 = 18.0;
 fn range(claim: &Outcome) -> Markup {
     let Some(ratio) = claim.ratio.filter(|ratio| ratio.is_finite() && claim.target > 0.0) else { return html! {} };
     let at = |value: f64| {
-        let share = (value / claim.target / LEAST).ln() / (MOST / LEAST).ln();
+        let share = (value / claim.target / MIN_SHARE).ln() / (MAX_SHARE / MIN_SHARE).ln();
         // A margin, so that a mark at an end is not cut off.
         4.0 + share.clamp(0.0, 1.0) * (LENGTH - 8.0)
     };
@@ -132,9 +132,9 @@ fn range(claim: &Outcome) -> Markup {
             line.track x1="0" x2=(LENGTH) y1=(middle) y2=(middle) {}
             line.target x1=(px(at(claim.target))) x2=(px(at(claim.target))) y1="1" y2=(HEIGHT - 1.0) {}
             rect.interval x=(px(at(low))) y=(middle - 3.0) width=(px((at(high) - at(low)).max(1.0))) height="6" rx="2" {}
-            @if share > MOST {
+            @if share > MAX_SHARE {
                 path.point d={ "M" (LENGTH - 9.0) " 3 L" (LENGTH) " " (middle) " L" (LENGTH - 9.0) " 15Z" } {}
-            } @else if share < LEAST {
+            } @else if share < MIN_SHARE {
                 path.point d={ "M9 3 L0 " (middle) " L9 15Z" } {}
             } @else {
                 circle.point cx=(px(at(ratio))) cy=(middle) r="4" {}

@@ -47,7 +47,7 @@ impl Figure {
                         }
                     }
                     figcaption { (self.caption) }
-                    @if !doubtful.is_empty() { (care(&doubtful)) }
+                    @if !doubtful.is_empty() { (caution(&doubtful)) }
                     details { summary { "Numbers" } (self.table.render(self.title)) }
                 }
             }
@@ -75,7 +75,7 @@ impl Figure {
 }
 
 /// Warns about claims that are not shown: a plot must not say more than the claims do.
-fn care(claims: &[&Outcome]) -> Markup {
+fn caution(claims: &[&Outcome]) -> Markup {
     html! {
         p.care {
             "Caution: "

@@ -31,9 +31,9 @@ fn text_and_marks_stand_out_in_light_and_dark() {
     for block in [light, dark] {
         let colours = colours(block);
         for text in ["ink", "soft", "kiln", "shown", "failed", "unknown"] {
-            for behind in ["page", "card"] {
-                let found = contrast(colours[text], colours[behind]);
-                assert!(found >= 4.5, "{text} on {behind}: {found:.2}");
+            for background in ["page", "card"] {
+                let found = contrast(colours[text], colours[background]);
+                assert!(found >= 4.5, "{text} on {background}: {found:.2}");
             }
         }
         assert!(contrast(colours["ink"], colours["warning"]) >= 4.5);
