@@ -9,7 +9,7 @@
 //! …
 //! kernel 1: rope `rope` -> f32 (8, 64)
 //! …
-//! gradients: 0 of 64 wrong
+//! gradients: 0 of 64 failed
 //! ```
 //!
 //! The same source runs on a GPU and, compiled to machine code, on the CPU device.
@@ -82,6 +82,6 @@ pub(crate) fn main() -> Result<()> {
     // The gradients of both kernels, compared with finite differences.
     let compute = |p: &[Tensor]| swish(1.5).call(&[&rope(1.0).call(&[&p[0], &angles])?]);
     let report = check_gradients(compute, &[&x], GradientCheck::new())?;
-    println!("gradients: {} of {} wrong", report.wrong(), report.checked());
+    println!("gradients: {} of {} failed", report.failed(), report.checked());
     Ok(())
 }
