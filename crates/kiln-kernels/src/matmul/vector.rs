@@ -41,6 +41,12 @@ pub(crate) trait Vector: Copy {
     /// Eight `f32` must be writable.
     unsafe fn store(self, to: *mut f32);
 
+    /// Rounds to nearest, ties to even.
+    ///
+    /// # Safety
+    /// Eight `f16` must be writable.
+    unsafe fn store_f16(self, to: *mut u16);
+
     /// Transposes an 8 by 8 matrix.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
@@ -78,6 +84,9 @@ pub(crate) trait Stored: Pod + Into<f32> + Send + Sync {
     /// Eight elements must be readable.
     unsafe fn load_from<V: Vector>(from: *const Self) -> V;
 
+    /// Converts without branches or calls, so that loops vectorize.
+    fn widen(self) -> f32;
+
     #[inline(always)]
     fn load<V: Vector>(from: &[Self; LANES]) -> V {
         // SAFETY: `from` has as many elements as a vector.
@@ -86,8 +95,14 @@ pub(crate) trait Stored: Pod + Into<f32> + Send + Sync {
 }
 
 macro_rules! stored {
-    ($($float:ty: $load:ident),*) => {
+    ($($float:ty: $load:ident, |$x:ident| $widened:expr;)*) => {
         $(impl Stored for $float {
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                let $x = self;
+                $widened
+            }
+
             #[inline(always)]
             unsafe fn load_from<V: Vector>(from: *const Self) -> V {
                 // SAFETY: promised by the caller.
@@ -97,7 +112,11 @@ macro_rules! stored {
     };
 }
 
-stored!(f32: load, f16: load_f16, bf16: load_bf16);
+stored! {
+    f32: load, |x| x;
+    f16: load_f16, |x| widen_f16(x.to_bits());
+    bf16: load_bf16, |x| widen_bf16(x.to_bits());
+}
 
 /// Returns 2^x for x <= 0, to 2 ULP; 0 if the result is below the smallest normal number.
 #[inline(always)]
@@ -240,6 +259,13 @@ impl Vector for [f32; LANES] {
     }
 
     #[inline(always)]
+    unsafe fn store_f16(self, to: *mut u16) {
+        let halves = self.map(|lane| f16::from_f32(lane).to_bits());
+        // SAFETY: promised by the caller.
+        unsafe { to.cast::<[u16; LANES]>().write_unaligned(halves) }
+    }
+
+    #[inline(always)]
     fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
     }
@@ -326,6 +352,11 @@ mod x86 {
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe { _mm256_storeu_ps(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_f16(self, to: *mut u16) {
+            unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
         }
 
         #[inline(always)]

@@ -12,47 +12,94 @@ use kiln_ir::{DType, Result};
 
 /// Elements and the type that they are compared in.
 trait Comparable: Pod + Send + Sync {
-    type Wide: Pod + PartialOrd;
+    type Wide: Pod;
     const LOWEST: Self::Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+    /// Returns the larger one, or the one that is NaN.
+    fn larger(a: Self::Wide, b: Self::Wide) -> Self::Wide;
 }
 
-macro_rules! comparable {
-    ($($element:ty, $wide:ty, $lowest:expr, $widen:expr, $narrow:expr;)*) => {
-        $(impl Comparable for $element {
-            type Wide = $wide;
-            const LOWEST: $wide = $lowest;
+impl Comparable for f32 {
+    type Wide = f32;
+    const LOWEST: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn narrow(wide: f32) -> Self {
+        wide
+    }
+
+    #[inline(always)]
+    fn larger(a: f32, b: f32) -> f32 {
+        if b > a || b.is_nan() { b } else { a }
+    }
+}
+
+/// 16-bit floats are compared as signed integers: twice as many per vector, and no conversions to `f32`.
+macro_rules! comparable_halves {
+    ($($float:ty),*) => {
+        $(impl Comparable for $float {
+            type Wide = i16;
+            const LOWEST: i16 = ordered(<$float>::NEG_INFINITY.to_bits() as i16);
 
             #[inline(always)]
-            fn widen(self) -> $wide {
-                $widen(self)
+            fn widen(self) -> i16 {
+                let magnitude = self.to_bits() as i16 & i16::MAX;
+                // A NaN of either sign is larger than infinity.
+                if magnitude > <$float>::INFINITY.to_bits() as i16 { magnitude } else { ordered(self.to_bits() as i16) }
             }
 
             #[inline(always)]
-            fn narrow(wide: $wide) -> Self {
-                $narrow(wide)
+            fn narrow(wide: i16) -> Self {
+                Self::from_bits(ordered(wide) as u16)
+            }
+
+            #[inline(always)]
+            fn larger(a: i16, b: i16) -> i16 {
+                a.max(b)
             }
         })*
     };
 }
 
-comparable! {
-    f32, f32, f32::NEG_INFINITY, std::convert::identity, std::convert::identity;
-    f16, f32, f32::NEG_INFINITY, f16::to_f32, f16::from_f32;
-    bf16, f32, f32::NEG_INFINITY, bf16::to_f32, bf16::from_f32;
-    i32, i32, i32::MIN, std::convert::identity, std::convert::identity;
-    u32, u32, 0, std::convert::identity, std::convert::identity;
-    u8, u8, 0, std::convert::identity, std::convert::identity;
-    i8, i8, i8::MIN, std::convert::identity, std::convert::identity;
+comparable_halves!(f16, bf16);
+
+/// Inverts the magnitude of negative floats, so that signed order is numeric order. It is its own inverse.
+#[inline(always)]
+const fn ordered(bits: i16) -> i16 {
+    bits ^ ((bits >> 15) & i16::MAX)
 }
 
-/// Returns the larger one, or the one that is NaN.
-#[inline(always)]
-#[expect(clippy::eq_op, reason = "a NaN differs from itself")]
-fn larger<W: Copy + PartialOrd>(a: W, b: W) -> W {
-    if b > a || b != b { b } else { a }
+macro_rules! comparable_integers {
+    ($($integer:ty),*) => {
+        $(impl Comparable for $integer {
+            type Wide = $integer;
+            const LOWEST: $integer = <$integer>::MIN;
+
+            #[inline(always)]
+            fn widen(self) -> $integer {
+                self
+            }
+
+            #[inline(always)]
+            fn narrow(wide: $integer) -> Self {
+                wide
+            }
+
+            #[inline(always)]
+            fn larger(a: $integer, b: $integer) -> $integer {
+                a.max(b)
+            }
+        })*
+    };
 }
+
+comparable_integers!(i32, u32, u8, i8);
 
 pub(super) fn pool(op: &Pool, call: &HostCall<'_>) -> Result<()> {
     let dtype = call.operands[0].dtype;
@@ -81,7 +128,8 @@ fn max<T: Comparable>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
     let sizes = Sizes::new(&op.window, planes, [shape[2], shape[3]])?;
     let (to, level, across) = (Target::<T>::of(call.output), call.workers.simd(), sizes.positions[1]);
     each_row(call, &sizes, |range| {
-        let (mut covered, mut result) = (sizes.covered(T::LOWEST), vec![T::LOWEST; across]);
+        let mut covered = sizes.covered(T::LOWEST);
+        let (mut phases, mut result) = (covered.clone(), vec![T::LOWEST; across]);
         for row in range {
             at(
                 level,
@@ -89,10 +137,11 @@ fn max<T: Comparable>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
                     from: sizes.rows(from, row),
                     first: sizes.window.padding[1],
                     covered: &mut covered,
+                    phases: &mut phases,
                     out: &mut result,
                     sizes: &sizes,
                     widen: T::widen,
-                    combine: larger,
+                    combine: T::larger,
                     none: T::LOWEST,
                 },
             );
@@ -112,6 +161,7 @@ fn sum<T: Stored>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
     let (level, across) = (call.workers.simd(), sizes.positions[1]);
     each_row(call, &sizes, |range| {
         let mut covered = sizes.covered(0.0);
+        let mut phases = covered.clone();
         let together = (STORE_LEN / across).max(1).min(range.len());
         let mut results = Results::new(call.output, range.start * across, together * across);
         let end = range.end * across;
@@ -123,9 +173,10 @@ fn sum<T: Stored>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
                         from: sizes.rows(from, row),
                         first: sizes.window.padding[1],
                         covered: &mut covered,
+                        phases: &mut phases,
                         out,
                         sizes: &sizes,
-                        widen: <T as Into<f32>>::into,
+                        widen: T::widen,
                         combine: |a: f32, b: f32| a + b,
                         none: 0.0,
                     },
@@ -166,7 +217,10 @@ fn each_row(call: &HostCall<'_>, sizes: &Sizes, work: impl Fn(std::ops::Range<us
 struct Row<'a, I, W, F, C> {
     from: I,
     first: usize,
+    /// Room for a row of the image with its padding.
     covered: &'a mut [W],
+    /// Room for its elements at even indices, followed by those at odd ones.
+    phases: &'a mut [W],
     out: &'a mut [W],
     sizes: &'a Sizes,
     widen: F,
@@ -186,43 +240,66 @@ where
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let Self { from, first, covered, out, sizes, widen, combine, none } = self;
-        let width = sizes.image[1];
-        let inside = &mut covered[first..first + width];
-        let mut is_first = true;
-        for row in from {
-            if std::mem::take(&mut is_first) {
-                inside.iter_mut().zip(row).for_each(|(to, &x)| *to = widen(x));
-            } else {
-                inside.iter_mut().zip(row).for_each(|(to, &x)| *to = combine(*to, widen(x)));
+        let Self { from, first, covered, phases, out, sizes, widen, combine, none } = self;
+        combine_all(&mut covered[first..first + sizes.image[1]], from, widen, &combine, none);
+        let (columns, dilation) = (0..sizes.window.size[1], sizes.window.dilation[1]);
+        match sizes.window.stride[1] {
+            1 => combine_all(out, columns.map(|column| &covered[column * dilation..]), |x| x, &combine, none),
+            2 => {
+                // Strided loads do not vectorize: one pass splits the row, and each column is contiguous then.
+                let (even, odd) = phases.split_at_mut(covered.len().div_ceil(2));
+                let (pairs, rest) = covered.as_chunks::<2>();
+                for ((pair, even), odd) in pairs.iter().zip(&mut *even).zip(&mut *odd) {
+                    [*even, *odd] = *pair;
+                }
+                if let ([last], Some(even)) = (rest, even.last_mut()) {
+                    *even = *last;
+                }
+                let (even, odd) = (&*even, &*odd);
+                let column = |column: usize| {
+                    let index = column * dilation;
+                    if index % 2 == 0 { &even[index / 2..] } else { &odd[index / 2..] }
+                };
+                combine_all(out, columns.map(column), |x| x, &combine, none);
             }
-        }
-        if is_first {
-            inside.fill(none);
-        }
-        let dilation = sizes.window.dilation[1];
-        for element in 0..sizes.window.size[1] {
-            let covered = &covered[element * dilation..];
-            // Constant strides compile to vector loads.
-            match (sizes.window.stride[1], element) {
-                (1, 0) => out.iter_mut().zip(covered).for_each(|(out, &x)| *out = x),
-                (1, _) => out.iter_mut().zip(covered).for_each(|(out, &x)| *out = combine(*out, x)),
-                (2, 0) => out.iter_mut().zip(pairs(covered)).for_each(|(out, x)| *out = x),
-                (2, _) => out.iter_mut().zip(pairs(covered)).for_each(|(out, x)| *out = combine(*out, x)),
-                (stride, 0) => out.iter_mut().zip(covered.iter().step_by(stride)).for_each(|(out, &x)| *out = x),
-                (stride, _) => {
-                    out.iter_mut().zip(covered.iter().step_by(stride)).for_each(|(out, &x)| *out = combine(*out, x));
+            stride => {
+                for column in columns {
+                    let covered = covered[column * dilation..].iter().step_by(stride);
+                    for (out, &x) in out.iter_mut().zip(covered) {
+                        *out = if column == 0 { x } else { combine(*out, x) };
+                    }
                 }
             }
         }
     }
 }
 
-/// Iterates over the elements at even indices.
+/// Combines slices elementwise, up to three in one pass.
 #[inline(always)]
-fn pairs<W: Copy>(from: &[W]) -> impl Iterator<Item = W> {
-    let (pairs, rest) = from.as_chunks::<2>();
-    pairs.iter().map(|pair| pair[0]).chain(rest.first().copied())
+fn combine_all<'a, T: Copy + 'a, W: Copy>(
+    out: &mut [W],
+    mut from: impl Iterator<Item = &'a [T]>,
+    widen: impl Fn(T) -> W,
+    combine: &impl Fn(W, W) -> W,
+    none: W,
+) {
+    match [from.next(), from.next(), from.next()] {
+        [Some(a), Some(b), Some(c)] => {
+            for (((out, &a), &b), &c) in out.iter_mut().zip(a).zip(b).zip(c) {
+                *out = combine(combine(widen(a), widen(b)), widen(c));
+            }
+        }
+        [Some(a), Some(b), None] => {
+            for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                *out = combine(widen(a), widen(b));
+            }
+        }
+        [Some(a), ..] => out.iter_mut().zip(a).for_each(|(out, &a)| *out = widen(a)),
+        [None, ..] => out.fill(none),
+    }
+    for a in from {
+        out.iter_mut().zip(a).for_each(|(out, &a)| *out = combine(*out, widen(a)));
+    }
 }
 
 pub(super) fn gradient(op: &PoolGradient, call: &HostCall<'_>) -> Result<()> {

@@ -2,14 +2,13 @@
 //! lines are scanned together.
 
 use super::{Lines, Scan, ScanOp};
-use crate::matmul::vector::{Vector, Work, at};
+use crate::matmul::vector::{LANES, Vector, Work, at, widen_bf16, widen_f16};
 use crate::memory::{Target, elements};
 use crate::strided::parallel_for;
 use bytemuck::Pod;
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kiln_ir::host::HostCall;
-use kiln_ir::{DType, Result, SimdLevel};
+use kiln_ir::{DType, Result};
 
 /// An element, and the type that it is accumulated in.
 trait Stored: Pod + Send + Sync {
@@ -17,9 +16,14 @@ trait Stored: Pod + Send + Sync {
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// Returns the total of a block of a row. If `out` is given, writes its running results, starting from `before`.
-    fn scan(level: SimdLevel, block: Block<'_, Self>) -> Self::Wide {
-        at(level, block)
+    #[inline(always)]
+    fn load<V: Vector>(from: &[Self; GROUP]) -> [Self::Wide; GROUP] {
+        from.map(Self::widen)
+    }
+
+    #[inline(always)]
+    fn store<V: Vector>(wide: [Self::Wide; GROUP], to: &mut [Self; GROUP]) {
+        *to = wide.map(Self::narrow);
     }
 }
 
@@ -62,7 +66,7 @@ impl Wide for u32 {
 }
 
 macro_rules! stored {
-    ($($element:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr $(, $scan:ident)?;)*) => {
+    ($($element:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr;)*) => {
         $(impl Stored for $element {
             type Wide = $wide;
 
@@ -76,19 +80,42 @@ macro_rules! stored {
             fn narrow($y: $wide) -> Self {
                 $narrow
             }
-
-            $(fn scan(level: SimdLevel, block: Block<'_, Self>) -> f64 {
-                $scan(level, block)
-            })?
         })*
     };
 }
 
 stored! {
     f32, f64, |x| f64::from(x), |y| y as f32;
-    f16, f64, |x| x.to_f64(), |y| f16::from_f32(y as f32), scan_halves;
-    bf16, f64, |x| x.to_f64(), |y| bf16::from_f32(y as f32), scan_halves;
+    bf16, f64, |x| f64::from(widen_bf16(x.to_bits())), |y| bf16::from_f32(y as f32);
     u32, u32, |x| x, |y| y;
+}
+
+impl Stored for f16 {
+    type Wide = f64;
+
+    #[inline(always)]
+    fn widen(self) -> f64 {
+        f64::from(widen_f16(self.to_bits()))
+    }
+
+    #[inline(always)]
+    fn narrow(wide: f64) -> Self {
+        Self::from_f32(wide as f32)
+    }
+
+    #[inline(always)]
+    fn load<V: Vector>(from: &[Self; GROUP]) -> [f64; GROUP] {
+        // SAFETY: a group has as many elements as a vector.
+        let wide = unsafe { V::load_f16(from.as_ptr().cast()) };
+        wide.lanes().map(f64::from)
+    }
+
+    #[inline(always)]
+    fn store<V: Vector>(wide: [f64; GROUP], to: &mut [Self; GROUP]) {
+        let narrow = wide.map(|wide| wide as f32);
+        // SAFETY: a group has as many elements as a vector.
+        unsafe { V::load(narrow.as_ptr()).store_f16(to.as_mut_ptr().cast()) };
+    }
 }
 
 pub(super) fn run(op: &Scan, call: &HostCall<'_>) -> Result<()> {
@@ -130,8 +157,7 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
                     let (start, length) = block_of(row, block, lines, op.reverse);
                     // SAFETY: the ranges of the tasks are disjoint.
                     let out = unsafe { to.slice(start, length) };
-                    let total =
-                        T::scan(level, Block::<T>::new(&x[start..start + length], Some(out), before, op.reverse));
+                    let total = at(level, Block::<T>::new(&x[start..start + length], Some(out), before, op.reverse));
                     before = before.add(total);
                 }
             }
@@ -143,7 +169,7 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
     parallel_for(call.workers, lines.outer * blocks, BLOCK / 2, |range| {
         for item in range {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
-            let total = T::scan(level, Block::<T>::new(&x[start..start + length], None, T::Wide::ZERO, op.reverse));
+            let total = at(level, Block::<T>::new(&x[start..start + length], None, T::Wide::ZERO, op.reverse));
             // SAFETY: the ranges of the tasks are disjoint.
             unsafe { totals.slice(item, 1)[0] = total };
         }
@@ -159,7 +185,7 @@ fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
             // SAFETY: the ranges of the tasks are disjoint.
             let out = unsafe { to.slice(start, length) };
-            T::scan(level, Block::<T>::new(&x[start..start + length], Some(out), before[item], op.reverse));
+            at(level, Block::<T>::new(&x[start..start + length], Some(out), before[item], op.reverse));
         }
     })
 }
@@ -185,62 +211,37 @@ impl<'a, T: Stored> Block<'a, T> {
     }
 }
 
-/// 16-bit elements that are converted at a time, with hardware conversion if available.
-const CONVERTED: usize = 1024;
-
-fn scan_halves<T: Stored<Wide = f64>>(level: SimdLevel, block: Block<'_, T>) -> f64
-where
-    [T]: HalfFloatSliceExt,
-{
-    let Block { x, mut out, before, reverse } = block;
-    let (mut wide, mut sums) = ([0.0f32; CONVERTED], [0.0f32; CONVERTED]);
-    let mut total = 0.0;
-    for chunk in 0..x.len().div_ceil(CONVERTED) {
-        let (first, end) = (chunk * CONVERTED, ((chunk + 1) * CONVERTED).min(x.len()));
-        let range = if reverse { x.len() - end..x.len() - first } else { first..end };
-        let (wide, sums) = (&mut wide[..range.len()], &mut sums[..range.len()]);
-        x[range.clone()].convert_to_f32_slice(wide);
-        let base = before.add(total);
-        let own = at(level, Block::<f32>::new(wide, out.is_some().then_some(&mut *sums), base, reverse));
-        if let Some(out) = &mut out {
-            out[range].convert_from_f32_slice(sums);
-        }
-        total = total.add(own);
-    }
-    total
-}
-
 /// Elements that are combined with each other before the running total is added, which shortens the dependency chain.
-const GROUP: usize = 8;
+const GROUP: usize = LANES;
 
 impl<T: Stored> Work for Block<'_, T> {
     type Output = T::Wide;
 
     #[inline(always)]
     fn run<V: Vector>(self) -> T::Wide {
-        if self.reverse { scan::<T, true>(self) } else { scan::<T, false>(self) }
+        if self.reverse { scan::<T, V, true>(self) } else { scan::<T, V, false>(self) }
     }
 }
 
 #[inline(always)]
-fn scan<T: Stored, const REVERSE: bool>(block: Block<'_, T>) -> T::Wide {
+fn scan<T: Stored, V: Vector, const REVERSE: bool>(block: Block<'_, T>) -> T::Wide {
     let Block { x, mut out, before, .. } = block;
     let (mut total, groups) = (T::Wide::ZERO, x.len() / GROUP);
     let mirrored = |index: usize| if REVERSE { GROUP - 1 - index } else { index };
     for group in 0..groups {
         let start = if REVERSE { x.len() - (group + 1) * GROUP } else { group * GROUP };
-        let from = &x[start..start + GROUP];
-        let mut sums: [T::Wide; GROUP] = std::array::from_fn(|index| from[mirrored(index)].widen());
+        let Some((from, _)) = x[start..].split_first_chunk() else { break };
+        let wide = T::load::<V>(from);
+        let mut sums: [T::Wide; GROUP] = std::array::from_fn(|index| wide[mirrored(index)]);
         // Hillis-Steele scan: three dependent additions instead of seven.
         for step in [1, 2, 4] {
             let add = |index: usize| if index < step { sums[index] } else { sums[index - step].add(sums[index]) };
             sums = std::array::from_fn(add);
         }
         if let Some(out) = &mut out {
-            let (base, out) = (before.add(total), &mut out[start..start + GROUP]);
-            for index in 0..GROUP {
-                out[mirrored(index)] = T::narrow(base.add(sums[index]));
-            }
+            let Some((out, _)) = out[start..].split_first_chunk_mut() else { break };
+            let base = before.add(total);
+            T::store::<V>(std::array::from_fn(|index| base.add(sums[mirrored(index)])), out);
         }
         total = total.add(sums[GROUP - 1]);
     }
