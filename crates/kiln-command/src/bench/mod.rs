@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_what_is_near() {
+    fn an_unknown_name_suggests_similar_ones() {
         let expected = "expected the name of a workload, found `matmul-1025`; similar: matmul-1024";
         assert!(ids(&["add-1m", "matmul-1025"]).unwrap_err().starts_with(expected));
         let expected = "expected the name of a workload, found `conv`; `kiln bench --list` lists them";

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_work_is_told_in_the_unit_of_what_it_needs_most() {
+    fn a_workload_is_reported_in_the_unit_of_its_limiting_resource() {
         let mut matmul = report("matmul-1024");
         matmul.set_timing(timing(0.02), Some(Roofline { compute: 0.01, memory: 0.001 }));
         let text = matmul.text();
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn small_ops_are_told_one_by_one_and_a_wrong_output_has_no_time() {
+    fn small_ops_report_the_time_per_op_and_a_wrong_output_has_no_time() {
         let mut tiny = report("tiny-chain");
         tiny.set_timing(timing(1e-3), None);
-        assert!(tiny.text().contains("median  100 ns/op"), "{}", tiny.text());
+        assert!(tiny.text().contains("median     100 ns/op"), "{}", tiny.text());
         let wrong = WorkloadReport { fault: Some("off".to_string()), ..report("add-1m") };
         assert_eq!(wrong.text(), format!("{:26}f32  wrong: off\n", "add-1m"));
         assert!(serde_json::to_value(&wrong).unwrap()["timing"].is_null());

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_said() {
+    fn skipped_kernels_are_reported() {
         let good = ImportReport { imported: 5, complete: true, ..ImportReport::default() };
         assert_eq!(imported(good).text(), "stored 5 kernels of kernels.kiln in /cache\n");
         assert!(imported(good).is_good());

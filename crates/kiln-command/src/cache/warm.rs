@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_said_first() {
+    fn failures_are_listed_first() {
         let failed = Failure { kernel: "a.wgsl".to_string(), error: "a.wgsl:1:1: expected\n  | x\u{7}".to_string() };
         let good = Warmed {
             directory: "/cache".to_string(),

@@ -283,7 +283,7 @@ mod tests {
         let of = |os: &str| with(System { os: os.into(), vulkan: None, ..machines::linux(None) });
         let first = |facts: &Facts| derive(facts)[0].clone();
         assert_eq!((first(&of("macos")).state, first(&of("macos")).fix), (State::Note, None));
-        assert!(first(&of("windows")).fix.unwrap().contains("driver from the GPU's vendor"));
+        assert!(first(&of("windows")).fix.unwrap().contains("install the graphics driver of its vendor"));
         assert!(first(&of("freebsd")).fix.unwrap().contains("Vulkan driver"));
         let without = Facts { gpu_support: false, ..machines::nothing() };
         assert_eq!(first(&without).message, "this build has no GPU support");

@@ -102,7 +102,7 @@ mod tests {
         let (tensor, _) = to_tensor(&array(Kind::I64, [3, -4i64].map(i64::to_le_bytes).concat()), &device).unwrap();
         assert_eq!(tensor.to_vec::<i32>().unwrap(), [3, -4]);
         let error = to_tensor(&array(Kind::I64, [3, 1i64 << 31].map(i64::to_le_bytes).concat()), &device).unwrap_err();
-        assert_eq!(error, "expected numbers that i32 can hold, found 2147483648 in place 1");
+        assert_eq!(error, "expected numbers that i32 can hold, found 2147483648 at index 1");
         let (tensor, note) = to_tensor(&array(Kind::Bool, vec![0, 1, 7]), &device).unwrap();
         assert_eq!((tensor.to_vec::<bool>().unwrap(), note), (vec![false, true, true], None));
     }

@@ -215,7 +215,7 @@ impl Parser<'_> {
     /// Parses one nesting level deeper.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.nesting == MAX_NESTING {
-            let message = format!("expected at most {MAX_NESTING} nested parentheses, signs and powers, found more");
+            let message = format!("expected at most {MAX_NESTING} nested brackets, signs and powers, found more");
             return Err(Fault::new(self.token().span, message));
         }
         self.nesting += 1;
@@ -470,7 +470,7 @@ mod tests {
             let nested = |times: usize| format!("{}a{}", open.repeat(times), close.repeat(times));
             assert!(parse(&nested(MAX_NESTING / 2 - 1)).is_ok(), "{open}");
             let fault = parse(&nested(10_000)).err().unwrap();
-            assert!(fault.message.starts_with("expected at most 100 brackets"), "{open}: {}", fault.message);
+            assert!(fault.message.starts_with("expected at most 100 nested brackets"), "{open}: {}", fault.message);
             let fault = parse(&nested(100_000)).err().unwrap();
             assert!(fault.message.starts_with("expected an expression of at most 65536 bytes"), "{}", fault.message);
         }

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(
             report(vec![finding], &["n = 8", "x of 16 bytes"]).text(),
             "k.wgsl:2:3: out-of-bounds: invocation (5, 0, 0) of workgroup (1, 0, 0) reads index 10 of `x`, which has 4 elements (3 \
-             times)\n    y = x[i];\n    with generated x of 16 bytes\nkernel k.wgsl: 1 fault found; doubt first what was made up: n = 8, x of \
+             times)\n    y = x[i];\n    with generated x of 16 bytes\nkernel k.wgsl: 1 fault found; check the generated inputs first: n = 8, x of \
              16 bytes\n"
         );
         for (line, name, expected) in [

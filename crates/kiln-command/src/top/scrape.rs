@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_wrong_or_cut_short_are_told() {
+    fn invalid_or_truncated_answers_are_errors() {
         let table = [
             ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n", Ok("a 1\n")),
             ("HTTP/1.0 200 OK\r\n\r\na 1\n", Ok("a 1\n")),

@@ -28,7 +28,7 @@ fn a_race_is_told_as_text_and_as_json() {
         ran.out,
         "race.wgsl:10:30: race: invocation (2, 0, 0) of workgroup (0, 0, 0) reads `part[1]`, which invocation (1, 0, 0) of workgroup \
          (0, 0, 0) wrote in line 10, and no `workgroupBarrier` is in between, nor are these accesses atomic (4 times)\n    if (l > 0u) { part[l] += part[l - 1u]; }\n\
-         kernel race.wgsl: 1 fault found; doubt first what was made up: 2x1x1 workgroups of 4x1x1, params.n = 8, params.scale = 1, x \
+         kernel race.wgsl: 1 fault found; check the generated inputs first: 2x1x1 workgroups of 4x1x1, params.n = 8, params.scale = 1, x \
          of 32 bytes, y of 32 bytes\n"
     );
     let ran = workspace.kiln("check race.wgsl --size 8 --value params.scale=2 --json");
