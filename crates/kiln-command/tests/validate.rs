@@ -72,7 +72,7 @@ fn the_score_card_is_for_people_and_progress_is_beside_it() {
     assert!(card.starts_with("kiln ") && card.contains("noise: ") && !card.contains('\x1b'), "{card}");
     assert!(card.contains("\n  shown      fusion-launches  8.00 "), "{card}");
     assert!(card.contains("\n2 of 2 claims shown, 0 failed, 0 not shown, in "), "{card}");
-    assert!(progress.contains("1 of 4: the machine\n") && progress.contains("fusion-launches on cpu"), "{progress}");
+    assert!(progress.contains("1 of 4: machine limits\n") && progress.contains("fusion-launches on cpu"), "{progress}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn what_cannot_run_says_so_with_its_own_exit_status() {
         ),
         (&["--device", "gpu:99", "--only", "fusion-launches"], "gpu:99"),
         (&["--baseline", "/nonexistent/ratios.json"], "cannot read the baseline /nonexistent/ratios.json"),
-        (&["--baseline", path(&broken)], "expected the ratios of a validation"),
+        (&["--baseline", path(&broken)], "expected a baseline of `kiln validate`"),
         (&["--history", path(&broken)], "broken.json:1: expected a run"),
         (&["--max-regression", "ten"], "expected a share such as `10%` or `0.1`, found `ten`"),
     ];
