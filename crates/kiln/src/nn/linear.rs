@@ -37,8 +37,9 @@ impl Linear {
     /// Returns `InvalidArgument` for integer dtypes, `OutOfMemory`, and device errors.
     pub fn new(inputs: usize, outputs: usize, options: impl Into<TensorOptions>) -> Result<Self> {
         let options = options.into();
-        let drawn = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, inputs, &options)?);
-        Ok(Self { weight: drawn(&[outputs, inputs])?, bias: Some(drawn(&[outputs])?) })
+        // The bias uses the fan-in of the weight too: a vector of outputs has none.
+        let random = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, inputs, &options)?);
+        Ok(Self { weight: random(&[outputs, inputs])?, bias: Some(random(&[outputs])?) })
     }
 
     /// Removes the bias.
@@ -63,7 +64,8 @@ impl Module for Linear {
 /// Computes `input @ weightᵀ + bias` in the dtype of the input.
 pub(super) fn affine(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let weight = weight.to_dtype(input.dtype())?;
-    // Flatten the batch axes into one matrix, so that one matrix multiplication covers all rows.
+    // Flattens the batch axes into one, so that one matrix multiplication covers all rows. An empty last axis stays as it is:
+    // its row count cannot be computed from the element count.
     let flat = match &input.shape()[..] {
         [.., length] if input.rank() > 2 && *length > 0 => Some(input.reshape((input.elem_count() / length, *length))?),
         _ => None,
@@ -93,12 +95,12 @@ pub(super) fn affine(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> 
 /// ```
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    /// The embedding table.
+    /// The embedding table, `(count, length)`.
     pub weight: Parameter,
 }
 
 impl Embedding {
-    /// Creates a table of `count` rows of `length` normally distributed numbers (PyTorch's default).
+    /// Creates a table of `count` rows of `length` standard normal numbers (PyTorch's default).
     ///
     /// See [`Embedding`] for an example.
     ///

@@ -5,8 +5,8 @@
 //! checkpoints. There is no hidden registration. [`Mode`] selects training or inference, and seeds the random ops of
 //! a pass.
 //!
-//! Parameters have the names, shapes and gate orders of PyTorch, so PyTorch checkpoints load without renaming:
-//! [`Weights`]. A constructor takes `&device` for `f32` parameters, or `(dtype, &device)`; layers compute in the
+//! Parameters have the names, shapes and (in recurrent layers) the gate order of PyTorch, so PyTorch checkpoints load
+//! without renaming: [`Weights`]. A constructor takes `&device` for `f32` parameters, or `(dtype, &device)`; layers compute in the
 //! dtype of their input. [`init`] has the usual initializers.
 //!
 //! ```
@@ -97,7 +97,7 @@ pub trait Module: Send + Sync {
     fn parameters(&self) -> Vec<(String, Parameter)> {
         let mut all: Vec<(String, Parameter)> = Vec::new();
         self.visit(&mut Visitor::new(&mut |name, parameter| {
-            if !all.iter().any(|(_, own)| own.is_same(parameter)) {
+            if !all.iter().any(|(_, earlier)| earlier.is_same(parameter)) {
                 all.push((name.to_string(), parameter.clone()));
             }
         }));

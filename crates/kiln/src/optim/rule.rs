@@ -2,7 +2,8 @@
 
 use crate::{Result, Tensor};
 
-/// An update rule of an optimizer. All parameters are packed into one tensor, so a rule is a few elementwise ops.
+/// An update rule of an optimizer. The parameters of a device are packed into one tensor of rank 1, so a rule is a few
+/// elementwise ops.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -31,13 +32,13 @@ use crate::{Result, Tensor};
 /// # }
 /// ```
 pub trait Rule: Send + Sync {
-    /// Returns the names of the tensors that the rule keeps between steps, one element per parameter. They start as
-    /// zeros.
+    /// Returns the names of the tensors that the rule keeps between steps. Each has the shape of the packed
+    /// [`parameters`](Update::parameters), and starts as zeros.
     ///
     /// See [`Rule`] for an example.
     fn states(&self) -> &'static [&'static str];
 
-    /// Returns the parameters after a step, followed by the states.
+    /// Returns the parameters after a step, followed by the states in the order of [`states`](Self::states).
     ///
     /// See [`Rule`] for an example.
     ///
@@ -57,14 +58,14 @@ impl Rule for Box<dyn Rule> {
     }
 }
 
-/// The inputs of one optimizer step, for all parameters of one dtype and device.
+/// The inputs of one optimizer step, for all parameters of one device.
 ///
 /// See [`Rule`] for an example.
 #[derive(Debug)]
 pub struct Update<'a> {
-    /// The parameters.
+    /// The elements of all parameters, packed into one `f32` tensor of rank 1.
     pub parameters: &'a Tensor,
-    /// Their gradients.
+    /// Their gradients, packed in the same order.
     pub gradients: &'a Tensor,
     /// The states, in the order of [`Rule::states`].
     pub states: &'a [Tensor],

@@ -1,4 +1,4 @@
-//! NumPy-style indexing on several axes.
+//! NumPy-style indexing on several axes: the argument types of [`Tensor::i`].
 
 use super::Tensor;
 use super::check::{self, Name, Within, invalid};
@@ -86,7 +86,8 @@ impl Slice {
         range.into()
     }
 
-    /// Sets the step; a negative step goes from the end of the range to its start.
+    /// Sets the step; a negative step goes from the end of the range to its start. The bounds stay in ascending order,
+    /// unlike in NumPy: `x[5:2:-1]` is `Slice::new(3..6).step(-1)`.
     ///
     /// See [`Slice`] for an example.
     #[must_use]
@@ -94,8 +95,8 @@ impl Slice {
         Self { step, ..self }
     }
 
-    /// Resolves the range within an axis of this length.
-    fn within(&self, length: usize) -> (isize, isize) {
+    /// Returns the bounds counted from the front of an axis of this length. They may be out of bounds or descending.
+    fn resolve(&self, length: usize) -> (isize, isize) {
         let length = length as isize;
         let from_front = |bound: isize| if bound < 0 { bound.saturating_add(length) } else { bound };
         let start = match self.start {
@@ -112,8 +113,8 @@ impl Slice {
     }
 }
 
-/// Integer types accepted as indices and range bounds.
-macro_rules! numbers {
+/// Implements the conversions of integers, and of ranges of them, to index items.
+macro_rules! integers {
     ($($number:ty)*) => {$(
         impl From<$number> for IndexItem {
             fn from(number: $number) -> Self {
@@ -121,7 +122,7 @@ macro_rules! numbers {
             }
         }
 
-        numbers!(@ranges $number; Range<$number>, RangeFrom<$number>, RangeTo<$number>, RangeInclusive<$number>, RangeToInclusive<$number>);
+        integers!(@ranges $number; Range<$number>, RangeFrom<$number>, RangeTo<$number>, RangeInclusive<$number>, RangeToInclusive<$number>);
     )*};
     (@ranges $number:ty; $($range:ty),*) => {$(
         impl From<$range> for Slice {
@@ -139,8 +140,9 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(i32 usize isize);
+integers!(i32 usize isize);
 
+/// Converts to `isize`. A `usize` that does not fit is out of bounds of every axis, so its exact value is not needed.
 fn saturate(number: impl TryInto<isize>) -> isize {
     number.try_into().unwrap_or(isize::MAX)
 }
@@ -212,7 +214,8 @@ impl Tensor {
     ///
     /// Index tensors, of any shape, are broadcast together: `x.i((&rows, &columns))` selects the element
     /// `(rows[k], columns[k])` for each `k`. Their axes replace the first indexed axis, or come first if the index
-    /// tensors are not adjacent. As in PyTorch, a number only removes its axis.
+    /// tensors are not adjacent. As in PyTorch, and unlike NumPy, a number is not an index tensor: it only removes its
+    /// axis. A range that exceeds its axis is an error, where NumPy clamps it.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -242,47 +245,48 @@ impl Tensor {
     pub fn i(&self, index: impl Into<Index>) -> Result<Self> {
         let Index(items) = index.into();
         let named = items.iter().filter(|item| !matches!(item, IndexItem::Ellipsis | IndexItem::NewAxis)).count();
-        let Some(others) = self.rank().checked_sub(named) else {
+        let Some(uncovered) = self.rank().checked_sub(named) else {
             return Err(invalid(format!("i expected at most {} items, found {named} for {}", self.rank(), Name(self))));
         };
         if items.iter().filter(|item| matches!(item, IndexItem::Ellipsis)).count() > 1 {
             return Err(invalid(format!("i expected at most one ellipsis, found more for {}", Name(self))));
         }
-        // `axis` is an axis of the result so far; `own` is the corresponding axis of this tensor.
-        let (mut result, mut axis, mut own) = (self.clone(), 0, 0);
+        // `axis` is an axis of the result so far; `source_axis` is the corresponding axis of this tensor.
+        let (mut result, mut axis, mut source_axis) = (self.clone(), 0, 0);
         let mut indices: SmallVec<[(usize, Self); 2]> = SmallVec::new();
         for item in items {
-            let (kept, taken) = match item {
+            // The axes of the result that the item keeps or adds, and the axes of this tensor that it covers.
+            let (kept, covered) = match item {
                 IndexItem::At(index) => {
-                    result = result.select(axis, self.place(own, index)?)?;
+                    result = result.select(axis, self.resolve_index(source_axis, index)?)?;
                     (0, 1)
                 }
                 IndexItem::Slice(slice) => {
-                    result = result.slice_step(axis, self.range(own, slice)?, slice.step)?;
+                    result = result.slice_step(axis, self.resolve_range(source_axis, slice)?, slice.step)?;
                     (1, 1)
                 }
                 IndexItem::Tensor(index) => {
-                    let index = check::index(&format!("i on axis {own} of {}", Name(self)), &index)?;
+                    let index = check::index(&format!("i on axis {source_axis} of {}", Name(self)), &index)?;
                     indices.push((axis, index.into_owned()));
                     (1, 1)
                 }
-                IndexItem::Ellipsis => (others, others),
+                IndexItem::Ellipsis => (uncovered, uncovered),
                 IndexItem::NewAxis => {
                     result = result.unsqueeze(axis)?;
                     (1, 0)
                 }
             };
-            (axis, own) = (axis + kept, own + taken);
+            (axis, source_axis) = (axis + kept, source_axis + covered);
         }
         if indices.is_empty() { Ok(result) } else { result.index_joint(&indices).within("i") }
     }
 
-    /// Resolves an index on an axis.
-    fn place(&self, axis: usize, index: isize) -> Result<usize> {
+    /// Returns an index on an axis, counted from the front.
+    fn resolve_index(&self, axis: usize, index: isize) -> Result<usize> {
         let length = self.shape()[axis];
         let from_front = if index < 0 { index.saturating_add(length as isize) } else { index };
-        let place = usize::try_from(from_front).ok().filter(|place| *place < length);
-        place.ok_or_else(|| {
+        let resolved = usize::try_from(from_front).ok().filter(|index| *index < length);
+        resolved.ok_or_else(|| {
             let name = Name(self);
             invalid(format!(
                 "i expected an index from -{length} to below {length}, found {index} on axis {axis} of {name}"
@@ -290,10 +294,10 @@ impl Tensor {
         })
     }
 
-    /// Resolves a range on an axis.
-    fn range(&self, axis: usize, slice: Slice) -> Result<Range<usize>> {
+    /// Returns a range on an axis, counted from the front.
+    fn resolve_range(&self, axis: usize, slice: Slice) -> Result<Range<usize>> {
         let length = self.shape()[axis];
-        let (start, end) = slice.within(length);
+        let (start, end) = slice.resolve(length);
         let wrong = |expected: String| Err(invalid(format!("i expected {expected} on axis {axis} of {}", Name(self))));
         if slice.step == 0 {
             return wrong("a step other than 0, found 0".to_string());

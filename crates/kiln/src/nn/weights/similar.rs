@@ -22,17 +22,18 @@ pub(super) fn similar_names<'a>(
     found.into_iter().take(MAX_NAMES).map(|(_, _, name)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a dissimilarity score; smaller is more similar.
+/// Returns how much two names differ: 0 if they differ only in leading path components, otherwise the edit distance; `None` if they are not
+/// similar.
 fn dissimilarity(name: &str, other: &str) -> Option<usize> {
-    let is_inside = |short: &str, long: &str| long.strip_suffix(short).is_some_and(|front| front.ends_with('.'));
-    if is_inside(name, other) || is_inside(other, name) {
+    let is_path_suffix = |short: &str, long: &str| long.strip_suffix(short).is_some_and(|front| front.ends_with('.'));
+    if is_path_suffix(name, other) || is_path_suffix(other, name) {
         return Some(0);
     }
-    let limit = (name.len() / 4).max(1);
-    if name.len().max(other.len()) > MAX_COMPARED_BYTES || name.len().abs_diff(other.len()) > limit {
+    let max_distance = (name.len() / 4).max(1);
+    if name.len().max(other.len()) > MAX_COMPARED_BYTES || name.len().abs_diff(other.len()) > max_distance {
         return None;
     }
-    Some(distance(name.as_bytes(), other.as_bytes())).filter(|distance| *distance <= limit)
+    Some(distance(name.as_bytes(), other.as_bytes())).filter(|distance| *distance <= max_distance)
 }
 
 /// Computes the Levenshtein distance.

@@ -30,7 +30,7 @@ pub(super) enum Source {
     Op(Arc<Planned>),
     /// An op with a user-defined gradient rule, and the name of the op.
     Rule(Arc<Planned>, Arc<str>, Arc<GradientRule>),
-    /// A copy of a tensor on another device.
+    /// Copied from this tensor, which is on another device.
     Device(Tensor),
     /// A checkpointed function.
     Function(Arc<Function>),
@@ -54,7 +54,7 @@ impl Record {
         (from.is_tracked() && mode::is_tracking()).then(|| Self::new(Source::Device(from.clone())))
     }
 
-    /// Replaces the gradient rule of the op.
+    /// Sets a user-defined gradient rule. Does nothing if the record is not one of an op, or was released.
     pub(in crate::tensor) fn set_rule(&self, name: &Arc<str>, rule: Arc<GradientRule>) {
         let mut source = self.source.lock();
         if let Source::Op(planned) = &*source {
@@ -88,12 +88,12 @@ impl Record {
 
     /// Adds to the gradient of the leaf; safe to call from several threads.
     pub(super) fn add_gradient(&self, gradient: Tensor) -> Result<()> {
-        let mut own = self.gradient.lock();
-        let sum = match &*own {
+        let mut accumulated = self.gradient.lock();
+        let sum = match &*accumulated {
             None => gradient,
             Some(before) => before.add(&gradient)?,
         };
-        *own = Some(sum);
+        *accumulated = Some(sum);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The plan cache: plans keyed by the structure of the computation.
+//! The plan cache: plans keyed by the ops, dtypes, shapes and layouts of a graph.
 
 use super::collect::Collected;
 use super::packing::Packing;
