@@ -6,21 +6,22 @@ use super::types::{Scalar, Type};
 use Scalar::U32;
 
 impl Generator {
-    /// Returns the variables that hold indices: those of the function, and the private one that all functions know.
-    fn places(&self) -> Vec<String> {
-        let is_place = |variable: &&Variable| {
+    /// Returns the names of variables that hold indices: those of the function (`at`), and the private one that all functions access (`gat`).
+    fn index_variables(&self) -> Vec<String> {
+        let holds_index = |variable: &&Variable| {
             let is_named = variable.name.starts_with("at") || variable.name.starts_with("gat");
             is_named && variable.ty == Type::Scalar(U32)
         };
-        self.variables.iter().filter(is_place).map(|variable| variable.name.clone()).collect()
+        self.variables.iter().filter(holds_index).map(|variable| variable.name.clone()).collect()
     }
 
     /// Returns an index that is mostly below `len`.
-    fn inside(&mut self, len: usize) -> String {
+    fn index_for(&mut self, len: usize) -> String {
         let value = self.dynamic(&Type::Scalar(U32), 2);
         match self.rng.below(8) {
             0 => value,
             1 => format!("min({value}, {}u)", len - 1),
+            // Up to three elements beyond the last.
             2 => format!("({value} % {}u)", len + 1 + self.rng.below(3)),
             3 | 4 => format!("({value} & {}u)", (len + 1).next_power_of_two() / 2 - 1),
             _ => format!("({value} % {len}u)"),
@@ -29,30 +30,31 @@ impl Generator {
 
     /// Declares a variable that holds an index.
     pub(super) fn new_place(&mut self) {
-        let (name, value) = (self.name("at"), self.inside_of_some());
+        let (name, value) = (self.name("at"), self.index_for_any());
         self.line(format!("var {name} = {value};"));
         self.declare(&name, Type::Scalar(U32), Access::Read);
     }
 
     /// Writes an index to a variable.
     pub(super) fn set_place(&mut self) {
-        let places = self.places();
+        let places = self.index_variables();
         if places.is_empty() {
             return self.new_place();
         }
-        let (name, value) = (self.choose(&places), self.inside_of_some());
+        let (name, value) = (self.choose(&places), self.index_for_any());
         self.line(format!("{name} = {value};"));
     }
 
-    fn inside_of_some(&mut self) -> String {
+    /// Returns an index that is mostly in bounds of some sequence in scope.
+    fn index_for_any(&mut self) -> String {
         let sequences = self.sequences();
         let len = if sequences.is_empty() { 4 } else { self.choose(&sequences).len };
-        self.inside(len)
+        self.index_for(len)
     }
 
     /// Accesses elements at an index in a variable, with or without a bounds check.
     pub(super) fn use_place(&mut self) {
-        let (places, sequences) = (self.places(), self.sequences());
+        let (places, sequences) = (self.index_variables(), self.sequences());
         if places.is_empty() || sequences.is_empty() {
             return self.assignment();
         }
@@ -68,7 +70,7 @@ impl Generator {
         self.block(&format!("if ({place} < {limit}u)"), &[], |this| this.access_elements(&sequence, &place, U32));
     }
 
-    /// Declares a pointer to an element of an array that stays in scope.
+    /// Declares a pointer to an element of an array. The pointer stays in scope, so that later statements use it.
     pub(super) fn hold(&mut self) {
         let mut arrays = self.sequences();
         arrays.retain(|sequence| sequence.can_write && sequence.is_array);
@@ -81,7 +83,7 @@ impl Generator {
             arrays.retain(|sequence| sequence.path == name);
         }
         let array = self.choose(&arrays);
-        let (name, place) = (self.name("p"), self.inside(array.len));
+        let (name, place) = (self.name("p"), self.index_for(array.len));
         self.line(format!("let {name} = &{}[{place}];", array.path));
         self.declare(&format!("(*{name})"), array.element, Access::Write);
     }

@@ -41,8 +41,8 @@ pub struct Binding {
     pub name: String,
     /// Whether it is a uniform.
     pub is_value: bool,
-    /// The memory layout of one element: `i` and `u` are integers, `f` is an `f32` and `h` an `f16` that must agree in all
-    /// bits, `a` and `g` are approximate ones, `_` is two bytes of padding.
+    /// The memory layout of one element: `i` and `u` are integers, `f` (`f32`) and `h` (`f16`) are compared bit by bit, `a` (`f32`)
+    /// and `g` (`f16`) with a tolerance, `_` is two bytes of padding.
     pub pattern: String,
     /// The number of elements.
     pub len: usize,
@@ -52,14 +52,17 @@ impl Case {
     /// Parses a case.
     ///
     /// # Errors
-    /// Returns a message with the line that is not understood.
+    /// Returns a message with the invalid line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut case =
             Self { seed: 0, grid: [1; 3], constants: Vec::new(), bindings: Vec::new(), text: text.to_string() };
         for line in text.lines().filter_map(|line| line.trim().strip_prefix("//:")) {
             let words: Vec<&str> = line.split_whitespace().collect();
             case.read(&words).ok_or_else(|| {
-                format!("expected `seed`, `grid`, `constant`, `buffer` or `value` with its arguments, found `{line}`")
+                format!(
+                    "expected `seed N`, `grid X Y Z`, `constant NAME VALUE`, `buffer NAME PATTERN LEN` or `value NAME PATTERN LEN`, \
+                     found `{line}`"
+                )
             })?;
         }
         Ok(case)
@@ -112,7 +115,7 @@ impl Binding {
     }
 }
 
-/// Returns a random integer: half of the time a small one, often an extreme one.
+/// Returns a random integer: half of them are small, one in eight is an extreme.
 fn integer(rng: &mut Rng) -> u32 {
     const ENDS: [u32; 7] = [0, 1, u32::MAX, 1 << 31, i32::MAX as u32, 0xffff, 0x8000_0001];
     match rng.below(8) {
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_back_as_they_are_written() {
+    fn directives_round_trip() {
         let binding = Binding { name: "x".into(), is_value: true, pattern: "fh_i".into(), len: 3 };
         let text = format!("//: seed 9\n//: grid 1 2 3\n//: constant k -0.5\n{binding}\nfn main() {{}}");
         let case = Case::parse(&text).unwrap();

@@ -129,8 +129,8 @@ impl Generator {
     fn constructed(&mut self, ty: &Type, depth: usize) -> String {
         let parts: Vec<String> = match ty {
             Type::Matrix(scalar, columns, rows) => {
-                if let Some(product) = self.transposed(*scalar, *columns, *rows) {
-                    return product;
+                if let Some(transposed) = self.transposed(*scalar, *columns, *rows) {
+                    return transposed;
                 }
                 if *scalar == F32 && self.has_f16 && self.chance(30) {
                     return format!("{ty}({})", self.dynamic(&Type::Matrix(F16, *columns, *rows), depth));
@@ -145,6 +145,7 @@ impl Generator {
         format!("{ty}({})", parts.join(", "))
     }
 
+    /// Returns the transpose of a matrix in scope, sometimes. Its elements are in the range of a matrix already.
     fn transposed(&mut self, scalar: Scalar, columns: usize, rows: usize) -> Option<String> {
         if !self.chance(30) {
             return None;
@@ -158,6 +159,7 @@ impl Generator {
     fn assembled(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let name = match self.rng.below(4) {
             0 => format!("vec{width}"),
+            // The suffixes are in the order of `Scalar`, which begins with `Bool`.
             1 if scalar != Bool => format!("vec{width}{}", ["i", "u", "f", "h"][scalar as usize - 1]),
             _ => format!("vec{width}<{scalar}>"),
         };
@@ -207,12 +209,13 @@ impl Generator {
     }
 }
 
-/// Returns the name of the function that brings floats into range.
+/// Returns the name of the emitted function that brings floats into range: it clamps them, and rounds down to a multiple of 1/16 (`f32`) or
+/// 1/4 (`f16`).
 pub(super) fn quantizer(is_f32: bool, width: usize, is_small: bool) -> String {
     format!("q{}{}{width}", if is_f32 { 'f' } else { 'h' }, if is_small { "s" } else { "" })
 }
 
-/// Renders that function.
+/// Renders the function named by [`quantizer`].
 pub(super) fn quantizer_text(is_f32: bool, width: usize, is_small: bool) -> String {
     let (scalar, limit, steps) = match (is_f32, is_small) {
         (true, false) => (F32, "999.0f", "16.0f"),

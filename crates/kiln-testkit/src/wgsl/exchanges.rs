@@ -1,15 +1,18 @@
 //! Exchanges between invocations through workgroup memory, buffers and atomics. All are in uniform control flow and free of races: an
-//! invocation writes its own element, all wait, each reads any element, all wait.
+//! invocation writes its own element, all wait, each reads any element, all wait. `lid` is the index of an invocation in its workgroup,
+//! `me` in the grid. Shrinking does not remove lines marked `// keep`.
 
 use super::scope::{Access, Generator, MAX_COST, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, I32, U32};
 
-/// Maximum bytes of workgroup memory for exchanges. Every device has more, which is left for the rest.
+/// Bytes of workgroup memory after which exchanges use only `u32`. WebGPU guarantees 16 KiB; the difference is for these, and for
+/// atomics, which are not counted.
 const MAX_SHARED_BYTES: usize = 12 << 10;
 
 impl Generator {
-    /// Generates an exchange between the invocations of a workgroup.
+    /// Generates a step in uniform control flow that may contain barriers: a loop or branch around other steps, a call of a function with
+    /// barriers, a subgroup operation, or an exchange.
     pub(super) fn exchange_step(&mut self) {
         let has_room = self.cost < MAX_COST / 2;
         match self.rng.below(100) {
@@ -35,7 +38,7 @@ impl Generator {
         name
     }
 
-    /// Returns a random type of which `count` elements fit in workgroup memory.
+    /// Returns a random type for `count` elements in workgroup memory; `u32` if others no longer fit.
     fn affordable_type(&mut self, count: usize) -> Type {
         let ty = self.any_type();
         let ty = if self.shared_bytes + ty.bytes() * count > MAX_SHARED_BYTES { Type::Scalar(U32) } else { ty };
@@ -43,7 +46,7 @@ impl Generator {
         ty
     }
 
-    /// Returns an array length, as a literal or as an `override` constant.
+    /// Returns an array length, as a literal or as an expression of an `override` constant.
     fn array_length(&mut self, len: usize) -> String {
         if !self.chance(35) {
             return len.to_string();
@@ -64,18 +67,19 @@ impl Generator {
         name
     }
 
+    /// Generates an exchange through an array in workgroup memory.
     pub(super) fn exchange(&mut self) {
         self.block("", &[], |this| {
             let outer = this.variables.len();
-            let held = this.write_own_and_read();
+            let pointer = this.write_own_and_read();
             this.statements(2, 2);
             if this.chance(15) {
                 this.uniform_exit(true);
             }
             this.line("workgroupBarrier(); // keep");
-            // From here on other invocations may write again.
+            // From here on other invocations may write again, so the array goes out of scope; the own element stays accessible.
             this.variables.truncate(outer);
-            if let Some((own, ty)) = held.filter(|_| this.chance(60)) {
+            if let Some((own, ty)) = pointer.filter(|_| this.chance(60)) {
                 let (kept, value) = (this.name("v"), this.stored(&ty, 1));
                 this.line(format!("*{own} = {value};"));
                 this.line(format!("let {kept} = *{own};"));
@@ -85,23 +89,24 @@ impl Generator {
         });
     }
 
-    /// Generates the first half of an exchange: each invocation may read what all have written, and nobody writes before the next barrier.
-    /// Returns the pointer to what each has written, if there is one.
+    /// Generates the first half of an exchange. After it, each invocation may read all elements, and none writes before the next barrier.
+    /// Returns the name and pointee type of the pointer to the own element, if it declares one.
     pub(super) fn write_own_and_read(&mut self) -> Option<(String, Type)> {
         let size = self.size;
         let (ty, len) = (self.affordable_type(size), self.array_length(size));
         let name = self.shared(&format!("array<{ty}, {len}>"));
         let (value, offset) = (self.stored(&ty, 2), self.rng.below(size));
-        let held = self.chance(35).then(|| (self.name("p"), self.name("p")));
-        let (own, other) = match &held {
+        let pointers = self.chance(35).then(|| (self.name("p"), self.name("p")));
+        let (own, other) = match &pointers {
             Some((own, other)) => {
-                let place = match self.rng.below(4) {
+                let index = match self.rng.below(4) {
+                    // May be out of bounds, which is clamped to the last element.
                     0 => format!("lid + {offset}u"),
                     1 => format!("min({}, {}u)", self.dynamic(&Type::Scalar(U32), 1), size - 1),
                     _ => format!("(lid + {offset}u) % {size}u"),
                 };
                 self.line(format!("let {own} = &{name}[lid];"));
-                self.line(format!("let {other} = &{name}[{place}];"));
+                self.line(format!("let {other} = &{name}[{index}];"));
                 (format!("(*{own})"), format!("*{other}"))
             }
             None => (format!("{name}[lid]"), format!("{name}[(lid + {offset}u) % {size}u]")),
@@ -116,7 +121,7 @@ impl Generator {
         let kept = self.name("v");
         self.line(format!("let {kept} = {other};"));
         self.declare(&kept, ty.clone(), Access::Read);
-        held.map(|(own, _)| (own, ty))
+        pointers.map(|(own, _)| (own, ty))
     }
 
     /// Generates a strided fill of an array with more elements than invocations.
@@ -152,18 +157,19 @@ impl Generator {
         let value = self.dynamic(&Type::Scalar(U32), 2);
         self.block("", &[], |this| {
             let (kept, index) = (this.name("v"), this.dynamic(&Type::Scalar(U32), 1));
-            let place = format!("scratch[(me - lid) + ({index} % {size}u)]");
+            // `me - lid` is the first element of the workgroup's part.
+            let element = format!("scratch[(me - lid) + ({index} % {size}u)]");
             if this.chance(50) {
                 let (own, other) = (this.name("p"), this.name("p"));
                 this.line(format!("let {own} = &scratch[me];"));
-                this.line(format!("let {other} = &{place};"));
+                this.line(format!("let {other} = &{element};"));
                 this.line(format!("*{own} = {value};"));
                 this.line("storageBarrier(); // keep");
                 this.line(format!("let {kept} = *{other};"));
             } else {
                 this.line(format!("scratch[me] = {value};"));
                 this.line("storageBarrier(); // keep");
-                this.line(format!("let {kept} = {place};"));
+                this.line(format!("let {kept} = {element};"));
             }
             this.declare(&kept, Type::Scalar(U32), Access::Read);
             this.statements(2, 2);
@@ -171,20 +177,21 @@ impl Generator {
         });
     }
 
-    /// Generates atomic accumulations by all invocations, one operation per element.
+    /// Generates atomic accumulations by all invocations. Each element has one operation, because different operations do not commute and
+    /// the result would depend on the order of the invocations. The old values that they return depend on it and are not used.
     fn shared_atomics(&mut self) {
         const OPERATIONS: [&str; 5] = ["atomicAdd", "atomicMax", "atomicOr", "atomicXor", "atomicSub"];
         let scalar = self.choose(&[I32, U32]);
         let name = self.shared(&format!("array<atomic<{scalar}>, {}>", OPERATIONS.len()));
-        let places = [self.rng.below(OPERATIONS.len()), self.rng.below(OPERATIONS.len())];
-        let values = places.map(|_| self.dynamic(&Type::Scalar(scalar), 2));
+        let indices = [self.rng.below(OPERATIONS.len()), self.rng.below(OPERATIONS.len())];
+        let values = indices.map(|_| self.dynamic(&Type::Scalar(scalar), 2));
         self.block("", &[], |this| {
-            for (place, value) in places.into_iter().zip(values) {
-                this.line(format!("{}(&{name}[{place}], {value});", OPERATIONS[place]));
+            for (index, value) in indices.into_iter().zip(values) {
+                this.line(format!("{}(&{name}[{index}], {value});", OPERATIONS[index]));
             }
             this.line("workgroupBarrier(); // keep");
             let kept = this.name("v");
-            this.line(format!("let {kept} = atomicLoad(&{name}[{}]);", places[0]));
+            this.line(format!("let {kept} = atomicLoad(&{name}[{}]);", indices[0]));
             this.declare(&kept, Type::Scalar(scalar), Access::Read);
             this.statements(2, 1);
             this.line("workgroupBarrier(); // keep");
@@ -217,18 +224,19 @@ impl Generator {
         });
     }
 
-    /// Generates a broadcast from the first invocation to all.
+    /// Generates a broadcast from the first invocation to all. The result is uniform, but is only used as such if it has a
+    /// [uniform type](Self::uniform_type).
     pub(super) fn uniform_load(&mut self) {
-        let is_uniform = self.chance(60);
-        let ty = if is_uniform { self.uniform_type() } else { self.affordable_type(1) };
+        let has_uniform_type = self.chance(60);
+        let ty = if has_uniform_type { self.uniform_type() } else { self.affordable_type(1) };
         let (name, value) = (self.shared(&ty.to_string()), self.stored(&ty, 2));
         self.block("", &[], |this| {
-            let (said, kept) = (this.name("v"), this.name("v"));
-            this.line(format!("let {said} = {value};"));
-            // On one line, so that shrinking cannot remove the condition alone: all would write.
-            this.line(format!("if (lid == 0u) {{ {name} = {said}; }} // keep"));
+            let (first, kept) = (this.name("v"), this.name("v"));
+            this.line(format!("let {first} = {value};"));
+            // On one line, so that shrinking cannot remove the condition alone: then all invocations would write, which is a race.
+            this.line(format!("if (lid == 0u) {{ {name} = {first}; }} // keep"));
             this.line(format!("let {kept} = workgroupUniformLoad(&{name});"));
-            if !is_uniform {
+            if !has_uniform_type {
                 this.declare(&kept, ty, Access::Read);
                 return this.statements(2, 1);
             }

@@ -6,7 +6,7 @@ use crate::Rng;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What statements may do with a variable.
+/// The access that statements have to a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// The compiler knows its value. It is not an operand of arithmetic, because overflow in a constant expression is an error.
@@ -97,14 +97,15 @@ pub(super) struct Exits {
 pub(super) struct Context {
     /// Loop nesting depth.
     pub(super) loops: usize,
-    /// Whether `break` and `continue` belong to a loop or to a `switch` in one.
+    /// Whether a single invocation may `continue` or `break` here: the loop or `switch` that it leaves has no barriers. Jumps of the whole
+    /// workgroup are in `exits`.
     pub(super) can_continue: bool,
     pub(super) can_break: bool,
     /// Whether `return` is allowed here, and of which type.
     pub(super) result: Option<Option<Type>>,
-    /// Maximum number of times it runs.
+    /// Maximum number of times that the statement runs per invocation.
     pub(super) rounds: usize,
-    /// Nesting depth of functions with barriers.
+    /// Nesting depth of the current function among functions with barriers, counted from the kernel.
     pub(super) level: usize,
     /// The jumps that a whole workgroup may take from here.
     pub(super) exits: Exits,
@@ -114,10 +115,11 @@ pub(super) struct Context {
 pub(super) struct Generator {
     pub(super) rng: Rng,
     pub(super) has_f16: bool,
-    /// Lines of `//:`.
+    /// Directives for [`Case::parse`](super::Case::parse), which begin with `//:`.
     pub(super) header: Vec<String>,
     /// Module-scope declarations.
     pub(super) items: Vec<String>,
+    /// Lines of functions and of the kernel, one statement each.
     pub(super) lines: Vec<String>,
     /// Structs that buffers can hold, and those that only variables can hold.
     pub(super) structs: Vec<Type>,
@@ -125,7 +127,7 @@ pub(super) struct Generator {
     pub(super) functions: Vec<Function>,
     /// Functions with barriers.
     pub(super) barrier_functions: Vec<BarrierFunction>,
-    /// Nesting depth of the functions with barriers that the current function calls.
+    /// Greatest nesting depth of the functions with barriers that the current function calls.
     pub(super) height: usize,
     /// Variables in scope. The first `module_variables` are those of the module.
     pub(super) variables: Vec<Variable>,
@@ -185,11 +187,14 @@ impl Generator {
         self.rng.pick(choices).clone()
     }
 
+    /// Returns a new name. Some prefixes have a meaning: `k` is a loop counter, `at` and `gat` are indices, `same` is a uniform variable,
+    /// `v` is a result; see `is_result` in `program`.
     pub(super) fn name(&mut self, prefix: &str) -> String {
         self.next_name += 1;
         format!("{prefix}{}", self.next_name)
     }
 
+    /// Appends a line, and adds the number of times that it runs to the cost.
     pub(super) fn line(&mut self, text: impl Into<String>) {
         self.lines.push(text.into());
         self.cost += self.context.rounds;
@@ -293,6 +298,7 @@ impl Generator {
         Some(self.descend(name, ty, depth, wanted, is_addressed))
     }
 
+    /// Returns the path from a value of type `ty` to a part of the wanted type, and whether the part is in a matrix.
     pub(super) fn descend(
         &mut self,
         path: String,
@@ -338,9 +344,11 @@ impl Generator {
         let scalar = self.choose(&[Scalar::I32, Scalar::U32]);
         let index = self.dynamic(&Type::Scalar(scalar), depth - 1);
         match (self.rng.below(10), scalar) {
+            // Unrestricted: often out of bounds.
             (0..2, _) => index,
             (2, Scalar::I32) => format!("clamp({index}, 0i, {}i)", len - 1),
             (2, _) => format!("min({index}, {}u)", len - 1),
+            // The greatest power of two that is at most `len`, less 1. A remainder would be negative for a negative index.
             (_, Scalar::I32) => format!("({index} & {})", (len + 1).next_power_of_two() / 2 - 1),
             _ => format!("({index} % {len}u)"),
         }

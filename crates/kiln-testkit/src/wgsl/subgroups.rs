@@ -1,4 +1,4 @@
-//! Operations of subgroups of eight invocations, all of which are active. `lane` is the index of an invocation in its subgroup.
+//! Subgroup operations, only where all eight invocations of a subgroup are active. `lane` is the index of an invocation in its subgroup.
 
 use super::program::terms_of;
 use super::scope::{Access, Generator};
@@ -22,13 +22,13 @@ impl Generator {
     fn subgroup_operation(&mut self) {
         let name = self.name("v");
         let (ty, text) = match self.rng.below(12) {
-            0..5 => self.collected(),
+            0..5 => self.reduction_or_scan(),
             5 => {
                 let condition = self.dynamic(&Type::Scalar(Bool), 2);
                 (Type::Scalar(Bool), format!("subgroup{}({condition})", self.choose(&["All", "Any"])))
             }
             6 => (Type::Vector(U32, 4), format!("subgroupBallot({})", self.dynamic(&Type::Scalar(Bool), 2))),
-            _ => self.gathered(),
+            _ => self.shuffle(),
         };
         self.line(format!("let {name} = {text};"));
         let mut terms = Vec::new();
@@ -39,7 +39,7 @@ impl Generator {
     }
 
     /// Returns a value that mostly varies within a subgroup.
-    fn varied(&mut self, ty: &Type) -> String {
+    fn divergent_value(&mut self, ty: &Type) -> String {
         let value = self.stored(ty, 2);
         if self.chance(30) {
             return value;
@@ -49,7 +49,7 @@ impl Generator {
     }
 
     /// Returns a reduction or scan over the subgroup.
-    fn collected(&mut self) -> (Type, String) {
+    fn reduction_or_scan(&mut self) -> (Type, String) {
         const SUMS: [&str; 6] = ["Add", "Mul", "ExclusiveAdd", "InclusiveAdd", "ExclusiveMul", "InclusiveMul"];
         let width = self.choose(&[1, 1, 1, 2, 3, 4]);
         if self.chance(25) {
@@ -59,20 +59,20 @@ impl Generator {
         let ty = Type::wide(self.choose(&[I32, U32]), width);
         let operation =
             if self.chance(60) { self.choose(&SUMS) } else { self.choose(&["Min", "Max", "And", "Or", "Xor"]) };
-        let value = self.varied(&ty);
+        let value = self.divergent_value(&ty);
         (ty, format!("subgroup{operation}({value})"))
     }
 
     /// Returns a value of another invocation.
-    fn gathered(&mut self) -> (Type, String) {
+    fn shuffle(&mut self) -> (Type, String) {
         if self.chance(10) {
             // Integers only: on some floats LLVM aborts the process in lavapipe ("cannot select").
             let ty = Type::wide(self.choose(&[I32, U32]), 1 + self.rng.below(4));
-            let value = self.varied(&ty);
+            let value = self.divergent_value(&ty);
             return (ty, format!("subgroupBroadcastFirst({value})"));
         }
         let ty = self.plain_type();
-        let (value, by) = (self.varied(&ty), self.rng.below(8));
+        let (value, by) = (self.divergent_value(&ty), self.rng.below(8));
         let text = match self.rng.below(9) {
             0 | 1 => format!("subgroupBroadcast({value}, {by}u)"),
             2 => format!("subgroupShuffleXor({value}, {by}u)"),

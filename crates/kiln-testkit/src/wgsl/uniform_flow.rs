@@ -1,5 +1,5 @@
-//! Values that are uniform in a workgroup, and the branches, loops and jumps that depend on them. Barriers are allowed
-//! there.
+//! Values that are uniform in a workgroup, and the branches, loops and jumps that depend on them. All invocations of a
+//! workgroup take the same path through these, so they may contain barriers.
 
 use super::program::INPUT_LEN;
 use super::scope::{Generator, Return, Variable};
@@ -9,8 +9,8 @@ use Scalar::{Bool, I32, U32};
 impl Generator {
     /// Returns a random type of uniform values.
     pub(super) fn uniform_type(&mut self) -> Type {
-        let (number, truth) = (Type::Scalar(U32), Type::Scalar(Bool));
-        self.choose(&[number.clone(), number, Type::Scalar(I32), truth.clone(), truth, Type::Vector(U32, 2)])
+        let (number, boolean) = (Type::Scalar(U32), Type::Scalar(Bool));
+        self.choose(&[number.clone(), number, Type::Scalar(I32), boolean.clone(), boolean, Type::Vector(U32, 2)])
     }
 
     /// Declares a uniform variable. Only [`Self::advance`] writes to it.
@@ -20,10 +20,11 @@ impl Generator {
         self.declare_uniform(&name, &Type::Scalar(U32));
     }
 
-    /// Writes to a uniform variable.
+    /// Assigns a new uniform value to a uniform variable in scope, if there is one.
     pub(super) fn advance(&mut self) {
-        let is_written = |variable: &&Variable| variable.is_uniform && variable.name.starts_with("same");
-        let names: Vec<String> = self.variables.iter().filter(is_written).map(|known| known.name.clone()).collect();
+        // Other uniform values are `let` declarations, parameters or loop counters, which must not be assigned.
+        let is_assignable = |variable: &&Variable| variable.is_uniform && variable.name.starts_with("same");
+        let names: Vec<String> = self.variables.iter().filter(is_assignable).map(|known| known.name.clone()).collect();
         if names.is_empty() {
             return;
         }
@@ -36,7 +37,7 @@ impl Generator {
         self.line(format!("{name} = {value};"));
     }
 
-    /// Returns a uniform number. Requires uniform control flow, because it may call a function with barriers.
+    /// Returns a uniform `u32`. Requires uniform control flow, because it may call a function with barriers.
     pub(super) fn uniform(&mut self, depth: usize) -> String {
         if depth == 0 || self.chance(30) {
             return self.uniform_leaf();
@@ -69,7 +70,7 @@ impl Generator {
         self.number_of(&variable)
     }
 
-    /// Returns a number computed from a uniform variable.
+    /// Returns a `u32` computed from a uniform variable.
     fn number_of(&mut self, Variable { name, ty, .. }: &Variable) -> String {
         match ty {
             Type::Scalar(Bool) => format!("select(3u, 8u, {name})"),
@@ -100,17 +101,18 @@ impl Generator {
         {
             return call;
         }
-        let truths: Vec<String> = (self.variables.iter())
+        let booleans: Vec<String> = (self.variables.iter())
             .filter(|variable| variable.is_uniform && variable.ty == Type::Scalar(Bool))
             .map(|variable| variable.name.clone())
             .collect();
-        if !truths.is_empty() && self.chance(50) {
-            return format!("{}{}", self.choose(&["", "", "!"]), self.choose(&truths));
+        if !booleans.is_empty() && self.chance(50) {
+            return format!("{}{}", self.choose(&["", "", "!"]), self.choose(&booleans));
         }
         let value = self.uniform(2);
         self.condition_of(&value)
     }
 
+    /// Returns a condition computed from a `u32`.
     fn condition_of(&mut self, value: &str) -> String {
         match self.rng.below(5) {
             0 => format!("(({value} & 1u) == 0u)"),
@@ -134,9 +136,10 @@ impl Generator {
 
     /// Generates a loop with uniform control flow and at most three iterations. It depends on `decision` if given.
     pub(super) fn uniform_loop(&mut self, decision: Option<&Variable>) {
-        let is_truth = decision.is_some_and(|decision| decision.ty == Type::Scalar(Bool));
-        // A boolean decision needs a kind that uses the condition directly.
-        let kind = if is_truth { self.choose(&[2, 4]) } else { self.rng.below(5) };
+        let is_bool = decision.is_some_and(|decision| decision.ty == Type::Scalar(Bool));
+        // 0 and 1: `for` up to a limit; 2: `while` with a condition; 3: `loop` up to a limit; 4: `loop` that ends with `break if`.
+        // A boolean decision is no limit, so it needs a kind with a condition.
+        let kind = if is_bool { self.choose(&[2, 4]) } else { self.rng.below(5) };
         let name = self.name("k");
         // The condition is evaluated in each iteration, and once more.
         self.context.rounds *= 4;
@@ -167,7 +170,7 @@ impl Generator {
                 }
             }
             let outer = this.variables.len();
-            this.round();
+            this.loop_body();
             if kind == 4 {
                 if this.context.exits.can_continue {
                     // Variables of the loop body are not in scope there: a `continue` may skip their declaration.
@@ -178,7 +181,7 @@ impl Generator {
         });
     }
 
-    fn round(&mut self) {
+    fn loop_body(&mut self) {
         self.exchange_step();
         self.statements(1, 1);
         self.advance();
@@ -193,6 +196,7 @@ impl Generator {
 
     fn uniform_continuing(&mut self, decision: Option<&Variable>) {
         self.lines.push("continuing {".to_string());
+        // WGSL allows no jumps out of a `continuing` block, except for `break if`.
         let exits = std::mem::take(&mut self.context.exits);
         if self.chance(30) {
             self.advance();
@@ -220,36 +224,36 @@ impl Generator {
             return self.uniform_switch(decision);
         }
         let condition = self.decided(decision.as_ref());
-        self.block(&format!("if {condition}"), &[], Self::uniform_part);
+        self.block(&format!("if {condition}"), &[], Self::branch_body);
         if self.chance(40) {
             self.lines.pop();
             self.block("} else", &[], |this| {
                 this.statements(1, 1);
-                this.uniform_part();
+                this.branch_body();
             });
         }
     }
 
     fn uniform_switch(&mut self, decision: Option<Variable>) {
-        // As it is, or as a small number.
         let (value, suffix) = match decision {
             Some(decision) if decision.ty == Type::Scalar(I32) => (decision.name, "i"),
             Some(decision) => (self.number_of(&decision), "u"),
             None => (self.uniform(1), "u"),
         };
+        // `% 3` makes the cases likely.
         let value = if self.chance(65) { value } else { format!("({value} % 3{suffix})") };
         self.block(&format!("switch {value}"), &[], |this| {
             this.context.exits.can_break = true;
             for head in ["case 1_, 2_, 3_:", "default:"] {
                 this.block(&head.replace('_', suffix), &[], |this| {
-                    this.uniform_part();
+                    this.branch_body();
                     this.statements(1, 1);
                 });
             }
         });
     }
 
-    fn uniform_part(&mut self) {
+    fn branch_body(&mut self) {
         self.exchange_step();
         self.advance();
         if self.chance(30) {
@@ -257,8 +261,8 @@ impl Generator {
         }
     }
 
-    /// Generates a conditional `break`, `continue` or `return` of the whole workgroup. If `is_open`, others may still read what this invocation
-    /// wrote, so all wait before it.
+    /// Generates a conditional `break`, `continue` or `return` of the whole workgroup. `is_open` is whether an exchange has begun and its last
+    /// barrier would be skipped: then other invocations may still read elements of this one, and a barrier comes before the jump.
     pub(super) fn uniform_exit(&mut self, is_open: bool) {
         let (condition, exits) = (self.uniform_condition(), self.context.exits.clone());
         let loops = [("break;", exits.can_break), ("continue;", exits.can_continue)];
@@ -287,10 +291,12 @@ impl Generator {
         });
     }
 
-    /// Returns the `return` of the whole workgroup, with a value that is computed before the barrier.
+    /// Returns a `return` statement of the whole workgroup. If `is_open`, its value is computed before the barrier, while elements of other
+    /// invocations may still be read.
     fn returned(&mut self, result: &Return, is_open: bool) -> String {
         let value = match result {
             Return::Nothing => {
+                // Makes the exit observable: `scratch` is one of the compared buffers.
                 let value = self.dynamic(&Type::Scalar(U32), 1);
                 self.line(format!("scratch[me] = {value};"));
                 return "return;".to_string();
