@@ -22,7 +22,7 @@ pub(crate) struct RotatingFile {
     path: PathBuf,
     file: File,
     len: u64,
-    /// Whether the file ends with a partial line that could not be removed.
+    /// Whether the file ends with a partial line that could not be removed. [`claim_event_file`] ends the one of a crashed process.
     is_torn: bool,
     max_file_bytes: u64,
     max_files: usize,
@@ -43,7 +43,7 @@ impl RotatingFile {
     fn with_limits(path: &Path, max_file_bytes: u64, max_files: usize) -> io::Result<Self> {
         let (file, path) = claim_event_file(path)?;
         let len = file.metadata()?.len();
-        for surplus in (max_files..).map(|age| aged(&path, age)).take_while(|path| path.exists()) {
+        for surplus in (max_files..).map(|age| with_age(&path, age)).take_while(|path| path.exists()) {
             fs::remove_file(surplus)?;
         }
         Ok(Self { path, file, len, is_torn: false, max_file_bytes, max_files })
@@ -54,9 +54,9 @@ impl RotatingFile {
     fn rotate(&mut self) -> io::Result<()> {
         if self.path.exists() {
             for age in (1..self.max_files).rev() {
-                let from = aged(&self.path, age - 1);
+                let from = with_age(&self.path, age - 1);
                 if from.exists() {
-                    fs::rename(from, aged(&self.path, age))?;
+                    fs::rename(from, with_age(&self.path, age))?;
                 }
             }
             if self.max_files == 1 {
@@ -96,7 +96,8 @@ impl Write for RotatingFile {
     }
 }
 
-fn aged(path: &Path, age: usize) -> PathBuf {
+/// Returns the path of a file after `age` rotations.
+fn with_age(path: &Path, age: usize) -> PathBuf {
     if age == 0 {
         return path.to_path_buf();
     }
@@ -122,7 +123,7 @@ mod tests {
 
     /// Returns the file and its existing older generations, newest first.
     fn generations(path: &Path) -> Vec<PathBuf> {
-        (0..).map(|age| aged(path, age)).take_while(|path| path.exists()).collect()
+        (0..).map(|age| with_age(path, age)).take_while(|path| path.exists()).collect()
     }
 
     fn text(path: &Path) -> String {

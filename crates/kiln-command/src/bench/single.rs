@@ -54,7 +54,7 @@ fn default_dtype(function: Function) -> DType {
     }
 }
 
-/// Returns a shape for each operand: the given ones, or one for all.
+/// Returns a shape for each operand: a single `--shape` is used for all of them.
 fn shapes(name: &str, single: SingleOp, given: &[Dims]) -> Result<Vec<Vec<usize>>, String> {
     let wanted = single.operands();
     let lengths = |Dims(lengths): &Dims| -> Result<Vec<usize>, String> {
@@ -138,7 +138,7 @@ struct OpReport {
     flops: u64,
     #[serde(flatten)]
     speed: Speed,
-    /// The extent of the check; `None` if the output was wrong.
+    /// How many elements were compared and with which tolerance; `None` if the output was wrong.
     checked: Option<Compared>,
     /// Describes the error in the output; `None` if the output is correct.
     fault: Option<String>,

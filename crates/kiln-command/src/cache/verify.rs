@@ -36,7 +36,7 @@ pub(super) struct Verification {
     /// Whether repair was requested.
     #[serde(skip)]
     repair: bool,
-    /// Kernel names of bad entries by file name, if the entry is readable enough.
+    /// Kernel names of bad entries by file name, if the key of the entry can be decoded.
     kernels: BTreeMap<String, String>,
 }
 
@@ -46,6 +46,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Verification> {
         let (report, kernels) = Default::default();
         return Ok(Verification { directory, report, repair: args.repair, kernels });
     };
+    // Before the verification, which may remove the files.
     let mut kernels = names(&store)?;
     let report = store.verify(args.repair)?;
     kernels.retain(|file, _| report.bad.iter().any(|bad| bad.name == *file));

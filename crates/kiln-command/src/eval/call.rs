@@ -16,33 +16,34 @@ pub(super) struct Given {
 
 /// Calls a function. `span` is the span of the call in the source.
 pub(super) fn call(function: Function, given: Vec<Given>, span: Span, device: &Device) -> Result<Tensor, Fault> {
-    let (arguments, spans): (Vec<Dynamic>, Vec<Span>) = in_order(function, given, span)?.into_iter().unzip();
+    let (arguments, spans): (Vec<Dynamic>, Vec<Span>) = bind(function, given, span)?.into_iter().unzip();
     function.call(&arguments, device).map_err(|fault| {
         let span = fault.argument.and_then(|index| spans.get(index)).copied().unwrap_or(span);
         Fault::new(span, fault.error.to_string())
     })
 }
 
-/// Returns an argument for each parameter: positional ones first, then named ones, then defaults.
-fn in_order(function: Function, given: Vec<Given>, span: Span) -> Result<Vec<(Dynamic, Span)>, Fault> {
+/// Returns an argument for each parameter, in the order of the parameters: positional ones first, then named ones, then defaults.
+fn bind(function: Function, given: Vec<Given>, span: Span) -> Result<Vec<(Dynamic, Span)>, Fault> {
     let (name, parameters) = (function.name(), function.parameters());
     let fault = |span, message: String| Fault::new(span, format!("{message}; usage: {}", function.signature()));
     let mut slots: Vec<Option<(Dynamic, Span)>> = vec![None; parameters.len()];
+    // The parameter of the next positional argument. It stays at a parameter that takes the rest, so that later ones are appended.
     let mut next = 0;
     for Given { name: keyword, value, span } in given {
-        let place = match &keyword {
+        let index = match &keyword {
             Some(word) => {
-                let place = parameters.iter().position(|parameter| parameter.name == word.text);
-                place.ok_or_else(|| fault(word.span, format!("{name} has no argument `{}`", word.text)))?
+                let index = parameters.iter().position(|parameter| parameter.name == word.text);
+                index.ok_or_else(|| fault(word.span, format!("{name} has no argument `{}`", word.text)))?
             }
             None => next,
         };
-        let Some(parameter) = parameters.get(place) else {
+        let Some(parameter) = parameters.get(index) else {
             let most = count(parameters.len() as u64, "argument");
             return Err(fault(span, format!("{name} expected at most {most}, found more")));
         };
-        match (&mut slots[place], keyword) {
-            (Some((Dynamic::List(items), all)), None) if parameter.takes_rest && next == place => {
+        match (&mut slots[index], keyword) {
+            (Some((Dynamic::List(items), all)), None) if parameter.takes_rest && next == index => {
                 items.push(value);
                 *all = all.to(span);
             }

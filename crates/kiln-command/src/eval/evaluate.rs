@@ -18,6 +18,7 @@ pub(super) fn evaluate(
     let mut run = Run { script, device, variables, values: Vec::with_capacity(script.exprs.len()) };
     let mut result = (Dynamic::None, Span { start: 0, end: 0 });
     for statement in &script.statements {
+        // Operands precede their expression in the list (see `ast`), so one pass in order evaluates everything.
         while run.values.len() <= statement.value.0 {
             let value = run.expr(&script.exprs[run.values.len()])?;
             run.values.push(Some(value));
@@ -62,7 +63,7 @@ impl Run<'_> {
             ExprKind::Binary(operator, left, right) => {
                 let (left, right) = (self.take(*left), self.take(*right));
                 if let (Dynamic::Number(left), Dynamic::Number(right)) = (&left.0, &right.0)
-                    && let Some(number) = fold(*operator, *left, *right)
+                    && let Some(number) = fold_constants(*operator, *left, *right)
                 {
                     return Ok(Dynamic::Number(number));
                 }
@@ -121,7 +122,7 @@ fn given((value, span): (Dynamic, Span)) -> Given {
 }
 
 /// Applies an operator to two numbers. Without a tensor they have no dtype, so this is `f64` arithmetic.
-fn fold(operator: Operator, left: f64, right: f64) -> Option<f64> {
+fn fold_constants(operator: Operator, left: f64, right: f64) -> Option<f64> {
     match operator.symbol {
         "+" => Some(left + right),
         "-" => Some(left - right),

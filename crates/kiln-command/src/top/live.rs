@@ -10,10 +10,10 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// Maximum latency of a key or an answer.
-const TICK: Duration = Duration::from_millis(50);
+/// Maximum time between the arrival of an answer and its display: answers are received after each wait for a key.
+const KEY_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Shows the process until a key ends it. The terminal is restored on return and on panic.
+/// Shows the metrics of the process until the user quits. The terminal is restored on return and on panic.
 pub(super) fn run(mut state: State, palette: Palette) -> Fallible<()> {
     let poller = Poller::start(state.address.clone(), state.interval)?;
     let mut terminal = ratatui::try_init()?;
@@ -31,7 +31,7 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, pol
         // Waits until there is something new to draw.
         loop {
             let mut is_new = false;
-            if event::poll(TICK)? {
+            if event::poll(KEY_TIMEOUT)? {
                 let interval = state.interval;
                 // A resize needs no handling, because everything is redrawn.
                 if let Event::Key(key) = event::read()?
@@ -41,12 +41,13 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, pol
                     return Ok(());
                 }
                 if state.interval != interval {
-                    // A failed send means that the thread has ended, which shows by missing answers.
+                    // Fails only if the thread has panicked; the view then stays as it is.
                     let _ = poller.intervals.send(state.interval);
                 }
                 is_new = true;
             }
             while let Ok((answer, at)) = poller.answers.try_recv() {
+                // The first answer after a pause is compared with the last one before it, so `last_answer` stays.
                 if state.is_paused {
                     continue;
                 }
@@ -62,8 +63,8 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, pol
     }
 }
 
-/// A thread that polls metrics, so that keys need not wait for a slow answer. It ends when this is dropped,
-/// at the latest after the current request.
+/// A thread that polls metrics, so that key presses do not wait for a slow answer. Dropping this ends the thread, after its
+/// current request.
 struct Poller {
     answers: Receiver<(Result<Snapshot, String>, Instant)>,
     intervals: Sender<Duration>,
@@ -76,6 +77,7 @@ impl Poller {
         std::thread::Builder::new().name("kiln-top".to_string()).spawn(move || {
             loop {
                 match changes.recv_timeout(interval) {
+                    // A new interval starts with a request at once.
                     Ok(changed) => interval = changed,
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
