@@ -1,4 +1,4 @@
-//! A command of a task, printed in a repeatable form before it runs, and timed.
+//! External commands of tasks. Each is printed before it runs, such that it can be pasted into a shell, and is timed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

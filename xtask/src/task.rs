@@ -7,10 +7,10 @@ usage: cargo xtask <task> [flags]
 tasks:
   check [--no-tests]         cheapest first: fmt, tidy, clippy, docs, tests
   test [--all] [-p CRATE]... the tests of the workspace, or of the named crates; --all adds tests without
-                             default features and vector instructions, and loom
+                             default features, without SIMD, and under loom
   bless [-p CRATE]...        run the tests and rewrite the golden files; review the diff
   tidy                       rules that the compiler does not check: layers, file sizes, manifests, links, ARCHITECTURE.md
-  package                    package all published crates in order, without building them
+  package                    package all published crates in dependency order, without building them
   validate                   quick run of every claim; fails on a wrong output or a ratio below half of the baseline
   check-macos                type-check the workspace for macOS, from Linux or on a Mac
   events-cost [--no-build]   cost of events on small ops: compiled out, off, on; makes release builds first
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_task_is_understood() {
+    fn every_task_is_parsed() {
         let packages = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         let table = [
             ("help", Task::Help),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn invalid_arguments_are_named() {
         let table = [
             ("", "expected a task, found none"),
             ("chekc", "expected a task, found `chekc`"),

@@ -13,7 +13,7 @@ pub(crate) struct Member {
     /// Relative to the repository root, with `/` on every system.
     pub(crate) manifest: String,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Whether it has default features, and so a second build without them.
+    /// Whether it has default features; `test --all` then also tests it without them.
     pub(crate) has_default_features: bool,
     /// Whether it enables features of other members. Cargo unifies those into every build that includes it.
     pub(crate) joins_features: bool,
@@ -63,20 +63,20 @@ fn member(package: &Value, root: &str) -> Result<Member, String> {
         name: text(package, "name")?.to_string(),
         manifest: manifest.trim_start_matches('/').to_string(),
         dependencies,
-        has_default_features: is_filled(&package["features"]["default"]),
+        has_default_features: is_non_empty_list(&package["features"]["default"]),
         joins_features: list(package, "dependencies")?.iter().any(joins_features),
         // An empty list means that no registry is allowed.
         is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
     })
 }
 
-fn is_filled(list: &Value) -> bool {
+fn is_non_empty_list(list: &Value) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
 }
 
 /// Returns whether a dependency is a member (it has a path), is not a dev-dependency, and enables features.
 fn joins_features(dependency: &Value) -> bool {
-    dependency["path"].is_string() && dependency["kind"] != "dev" && is_filled(&dependency["features"])
+    dependency["path"].is_string() && dependency["kind"] != "dev" && is_non_empty_list(&dependency["features"])
 }
 
 fn dependency(value: &Value) -> Result<Dependency, String> {

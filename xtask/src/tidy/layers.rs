@@ -1,16 +1,16 @@
-//! Crate layers: dependencies point up the crate table of `ARCHITECTURE.md`, and some crates
-//! must not depend on certain others.
+//! Crate layers: a crate depends only on crates above it in the crate table of `ARCHITECTURE.md`, and some crates must not
+//! depend on GPU libraries.
 
 use std::collections::HashMap;
 
 use super::{ARCHITECTURE, Finding, code_spans, line_of};
 use crate::workspace::Member;
 
-/// Test support and automation may use every crate; no crate depends on them.
-const FREE: [&str; 2] = ["kiln-testkit", "xtask"];
+/// Test support and automation may depend on every crate. They are the last row of the table, so no other crate depends on them.
+const UNRESTRICTED: [&str; 2] = ["kiln-testkit", "xtask"];
 
-/// Invariant 1 of `ARCHITECTURE.md` as far as dependencies show it. A name covers its family:
-/// `wgpu` includes `wgpu-core`.
+/// Crates and the libraries they must not depend on: the part of invariant 1 of `ARCHITECTURE.md` that manifests show. A name
+/// includes crates that begin with it and a hyphen: `wgpu` includes `wgpu-core`.
 const FORBIDDEN: [(&str, &[&str]); 2] =
     [("kiln-resource-cache", &["wgpu", "naga", "ash", "metal"]), ("kiln-ir", &["wgpu"])];
 
@@ -55,15 +55,15 @@ fn check_member(member: &Member, members: &[Member], ranks: &HashMap<&str, usize
     for dependency in member.dependencies.iter().filter(|dependency| !dependency.is_dev) {
         let line = line_of(manifest, &dependency.name);
         if is_forbidden(name, &dependency.name) {
-            let expected = format!("`{name}` not to know the family of `{}`", dependency.name);
-            findings.push(Finding::new(&member.manifest, line, &expected, "a dependency on it"));
+            let expected = format!("`{name}` not to depend on `{}` (ARCHITECTURE.md, invariant 1)", dependency.name);
+            findings.push(Finding::new(&member.manifest, line, &expected, "a dependency"));
         }
         let is_member = members.iter().any(|other| other.name == dependency.name);
         let (own, other) = (ranks.get(name), ranks.get(dependency.name.as_str()));
-        // A crate without a row is reported once, for the row.
+        // Members without a row have no rank. `check` reports them.
         if let (Some(own), Some(other), true) = (own, other, is_member)
             && other >= own
-            && !FREE.contains(&name)
+            && !UNRESTRICTED.contains(&name)
         {
             let expected = format!("`{name}` to depend only on crates above it in {ARCHITECTURE}");
             let found = format!("`{}`", dependency.name);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_upwards_dev_and_of_free_crates_pass() {
+    fn dependencies_upwards_dev_and_of_unrestricted_crates_pass() {
         let members = [
             member("kiln-resource-cache", &["serde"], &["high", "wgpu"]),
             member("kiln-ir", &["kiln-resource-cache", "naga"], &["kiln-testkit"]),
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(
             lines(&[member("kiln-resource-cache", &["wgpu"], &[])]),
             [
-                "kiln-resource-cache/Cargo.toml:4: expected `kiln-resource-cache` not to know the family of `wgpu`, found a dependency on it"
+                "kiln-resource-cache/Cargo.toml:4: expected `kiln-resource-cache` not to depend on `wgpu` (ARCHITECTURE.md, invariant 1), found a dependency"
             ]
         );
     }

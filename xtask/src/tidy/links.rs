@@ -20,7 +20,7 @@ pub(super) fn check(path: &str, text: &str, paths: &[&str]) -> Vec<Finding> {
                 for target in targets(&without_code(line)) {
                     if !is_reachable(path, &target, paths) {
                         let expected = format!("the link `{target}` to point to a file of this repository");
-                        findings.push(Finding::new(path, index + 1, &expected, "none there"));
+                        findings.push(Finding::new(path, index + 1, &expected, "no such file"));
                     }
                 }
             }
@@ -29,7 +29,7 @@ pub(super) fn check(path: &str, text: &str, paths: &[&str]) -> Vec<Finding> {
     findings
 }
 
-/// Removes code spans, which are not links.
+/// Removes code spans: links in them are examples.
 fn without_code(line: &str) -> String {
     let mut pieces = line.split('`');
     let mut kept = pieces.next().unwrap_or_default().to_string();
@@ -71,7 +71,7 @@ fn inside_parentheses(rest: &str) -> &str {
     rest
 }
 
-/// Strips title, angle brackets and escaped spaces from a target.
+/// Returns the path of a link target: without a title and angle brackets, and with spaces for `%20`.
 fn address(target: &str) -> String {
     let target = target.trim();
     let bare = match target.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
@@ -162,7 +162,7 @@ mod tests {
                 lines(text),
                 [format!(
                     "docs/a.md:{line}: expected the link `{target}` to point to a file of this repository, \
-                     found none there"
+                     found no such file"
                 )],
                 "{text}"
             );

@@ -1,11 +1,11 @@
-//! Trait sizes: if the architecture page says "`Name` has 7 methods", the trait has that many.
+//! Trait sizes: if `ARCHITECTURE.md` says "`Name` has 7 methods", the trait must have 7 methods.
 
 use super::{ARCHITECTURE, Finding, SourceFile, is_library};
 
-/// The trait whose size the page must state.
+/// The trait whose number of methods the page must state: every backend implements it.
 const COUNTED: &str = "DeviceApi";
 
-/// Compares each such sentence with the trait that it names.
+/// Compares each sentence "`Name` has 7 methods" with the trait in the sources.
 pub(super) fn check(architecture: &str, files: &[SourceFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let stated: Vec<(usize, &str, &str)> = architecture

@@ -1,5 +1,5 @@
-//! Process-wide state: the table of the architecture page names every mutable static and every thread-local of the
-//! crates, each with its reason, and nothing else.
+//! Process-wide state: the table in `ARCHITECTURE.md` lists every mutable static and every thread-local of the crates with its
+//! reason, and nothing else.
 //!
 //! A static is mutable if its type names a cell, a lock, an atomic or a lazy value. A user-defined type that wraps one is not detected.
 
@@ -9,6 +9,7 @@ use super::{ARCHITECTURE, Finding, SourceFile, code_spans, is_library, section, 
 
 const HEADING: &str = "## Process-wide state";
 
+/// Types with interior mutability. Those that begin with `Atomic` count too.
 const CELLS: [&str; 11] = [
     "Cell",
     "Condvar",
@@ -23,7 +24,7 @@ const CELLS: [&str; 11] = [
     "UnsafeCell",
 ];
 
-/// Path and name of a static, with the line that names it.
+/// The line of each static or table row, by path and name.
 type Statics<'a> = BTreeMap<(&'a str, &'a str), usize>;
 
 /// Compares the table with the sources. A row is `` | `path` | `NAME`, `OTHER` | reason | ``.
@@ -56,6 +57,7 @@ pub(super) fn check(architecture: &str, files: &[SourceFile]) -> Vec<Finding> {
 /// Returns the mutable statics of a file, without those of its tests.
 fn statics(text: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
+    // The line that closes the current `thread_local!`: a brace with the same indentation, as rustfmt writes it.
     let mut thread_local_ends = None;
     for (index, line) in text.lines().take(sizes::body_lines(text)).enumerate() {
         let code = line.trim_start();

@@ -21,7 +21,7 @@ pub(super) fn check(architecture: &str, files: &[SourceFile]) -> Vec<Finding> {
             find("a path, names that it defines and a colon, as in `` `path` `name`: ``", "none");
         }
         let Some(file) = files.iter().find(|file| file.path == path) else {
-            find(&format!("`{path}` to be a file of this repository"), "none there");
+            find(&format!("`{path}` to be a file of this repository"), "no such file");
             continue;
         };
         for item in items.iter().filter(|item| !defines(&file.text, item)) {
@@ -104,7 +104,7 @@ macro_rules! reductions {
     #[test]
     fn missing_files_and_items_are_found() {
         let table = [
-            ("1. `a/c.rs` `mul`: x", "`a/c.rs` to be a file of this repository, found none there"),
+            ("1. `a/c.rs` `mul`: x", "`a/c.rs` to be a file of this repository, found no such file"),
             ("1. `a/b.rs` `mul`, `gone`: x", "a/b.rs to define `gone`, found no such item"),
             ("1. `a/b.rs` `Run::gone`: x", "a/b.rs to define `Run::gone`, found no such item"),
             ("1. `a/b.rs` `Missing::mul`: x", "a/b.rs to define `Missing::mul`, found no such item"),
