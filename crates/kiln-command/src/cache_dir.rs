@@ -298,7 +298,7 @@ mod tests {
         let dir = of(&path).measured();
         assert_eq!((dir.state, dir.fault, dir.contents), (CacheDirState::NotCreated, None, None));
         assert!(dir.free_bytes.is_some_and(|bytes| bytes > 0));
-        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing is left behind");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "no files remain");
     }
 
     #[test]

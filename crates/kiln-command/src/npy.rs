@@ -2,7 +2,7 @@
 //!
 //! Versions 1 to 3, C and Fortran order, the little-endian types of [`Kind`].
 //!
-//! Does not use the crate `npyz` (0.9.1), which fails the test `what_cannot_be_read_says_what_was_expected_and_found`: it multiplies the
+//! Does not use the crate `npyz` (0.9.1), which fails the test `invalid_files_are_errors_with_what_was_expected_and_found`: it multiplies the
 //! lengths of a shape unchecked, so that `(4294967296, 4294967296)` panics in a debug build and is an empty array in a release build; and it
 //! allocates a header of 4 GiB for a file of 12 bytes that claims one.
 
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_the_data_is_aligned() {
+    fn files_round_trip_and_their_data_is_aligned() {
         for shape in [vec![], vec![0], vec![1], vec![5], vec![2, 3], vec![1, 0, 7], vec![1; 32], vec![1; 30_000]] {
             for (kind, ..) in KINDS {
                 let data = vec![7; data_bytes(kind, &shape).unwrap() as usize];
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_what_was_expected_and_found() {
+    fn invalid_files_are_errors_with_what_was_expected_and_found() {
         let header = |text: &str| Array::parse(with_header(1, text, &[0; 24])).unwrap_err();
         let with = |descr: &str, order: &str, shape: &str| {
             header(&format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"))

@@ -1,6 +1,6 @@
-//! Runs the real program on workloads: `kiln bench`, what it writes, and how it exits.
+//! Runs `kiln bench` as a process: output and exit status.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -22,7 +22,7 @@ fn lines(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn works_are_listed_with_what_another_program_needs_to_repeat_them() {
+fn workloads_are_listed_with_their_inputs() {
     let listed = lines(&bench(&["--list", "--json"]).output().unwrap());
     assert_eq!(listed.len(), kiln_bench::workloads().len());
     let matmul = listed.iter().find(|line| line["workload"] == "matmul-128").unwrap();
@@ -34,7 +34,7 @@ fn works_are_listed_with_what_another_program_needs_to_repeat_them() {
 }
 
 #[test]
-fn a_work_is_timed_and_checked() {
+fn a_workload_is_timed_and_checked() {
     for dtype in ["f32", "f16"] {
         let args = ["mlp-1x64x64", "--quick", "--threads", "2", "--dtype", dtype];
         let output = bench(&[&args[..], &["--json"]].concat()).output().unwrap();
@@ -73,7 +73,7 @@ fn requests_are_answered_one_by_one() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn invalid_arguments_are_errors() {
     let table: [(&[&str], i32, &str); 6] = [
         (&["matmul-1023"], 1, "error: expected the name of a workload, found `matmul-1023`; similar: matmul-1024"),
         (&["add-1m", "--threads", "0"], 1, "expected at least one thread, found 0"),

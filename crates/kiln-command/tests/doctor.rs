@@ -1,6 +1,6 @@
-//! Runs the real program: what it writes, where, and how it exits.
+//! Runs `kiln doctor` as a process: output and exit status.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use serde_json::Value;
 use std::fs;
@@ -57,7 +57,7 @@ fn json_has_the_devices_and_the_cpu_device_works() {
     }
 }
 
-/// The level of vector instructions can be set, and the report says that it was.
+/// The SIMD level can be set, and the report says so.
 #[test]
 fn simd_level_is_that_of_the_environment() {
     let dir = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ fn cache_directory_without_a_variable_is_that_of_the_user() {
     let path = |xdg: Option<&Path>| {
         let mut command = Command::new(KILN);
         command.args(["doctor", "--json"]).env_remove("KILN_CACHE_DIR").env_remove("XDG_CACHE_HOME");
-        // A driver may put a cache of its own where the variable says, relative to here.
+        // A driver may write its own cache to this path, relative to the working directory.
         command.current_dir(home.path()).env("HOME", home.path()).envs(xdg.map(|xdg| ("XDG_CACHE_HOME", xdg)));
         json(&command.output().unwrap())["cache_directory"]["path"].as_str().unwrap().to_string()
     };
@@ -163,13 +163,13 @@ mod permissions {
         assert!(out.ends_with("\n1 problem found.\n"), "{out}");
     }
 
-    /// Root may write everywhere, so the program runs as somebody else where the tests run as root.
+    /// Root can write everywhere, so the program runs as another user if the tests run as root.
     #[test]
     fn cache_directory_that_cannot_be_written_is_a_problem() {
         const NOBODY: u32 = 65534;
         let root = tempfile::tempdir().unwrap();
         let (program, dir) = (root.path().join("kiln"), root.path().join("cache"));
-        // A copy: others may not be able to reach the folder that cargo builds in. Made by another process: a program that
+        // A copy, because another user may have no access to cargo's target directory. `cp` makes it: a program that
         // is still open for writing cannot start, and a child of another test could hold it open.
         assert!(Command::new("cp").arg(KILN).arg(&program).status().unwrap().success());
         fs::create_dir(&dir).unwrap();
@@ -192,7 +192,7 @@ mod permissions {
     #[test]
     fn cache_directory_of_somebody_else_is_refused() {
         if !rustix::process::geteuid().is_root() {
-            // Only root can give a directory away; `/` belongs to somebody else.
+            // Only root can change the owner of a directory; `/` belongs to another user.
             let report = json(&doctor(&["--json"], Path::new("/")).output().unwrap());
             assert_eq!(report["cache_directory"]["state"], "refused");
             return;
@@ -245,7 +245,7 @@ fn report_that_cannot_be_written_is_an_error() {
     assert!(text(&output.stderr).starts_with("error: cannot write the report: "), "{}", text(&output.stderr));
 }
 
-/// With no usable GPU the CPU device serves, and the doctor says why and what to do.
+/// Without a usable GPU the CPU device is the default, and the report says why and what to do.
 #[cfg(all(target_os = "linux", feature = "gpu"))]
 #[test]
 fn without_a_gpu_driver_the_cpu_device_serves() {

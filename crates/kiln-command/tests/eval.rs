@@ -1,6 +1,6 @@
-//! Runs the real program on expressions: `kiln eval`, what it writes, where, and how it exits.
+//! Runs `kiln eval` as a process: output, files and exit status.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use serde_json::{Value, json};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A folder with arrays, in which the program runs.
+/// A directory with arrays, in which the program runs.
 struct Workspace(TempDir);
 
 struct Ran {
@@ -18,7 +18,7 @@ struct Ran {
 }
 
 impl Workspace {
-    /// With `a` and `b` of two rows and three columns.
+    /// Creates `a` and `b`, with two rows and three columns.
     fn new() -> Self {
         let workspace = Self(tempfile::tempdir().unwrap());
         workspace.write("a.npy", "<f4", "(2, 3)", &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].map(f32::to_le_bytes).concat());
@@ -49,14 +49,14 @@ impl Workspace {
         Ran::of(&mut self.command(arguments))
     }
 
-    /// The JSON of an expression that has a value, on the CPU device.
+    /// Returns the JSON output for a valid expression, on the CPU device.
     fn json(&self, arguments: &[&str]) -> Value {
         let ran = self.eval(&[arguments, &["--json", "--device", "cpu"]].concat());
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{arguments:?}: {}", ran.out);
         serde_json::from_str(&ran.out).unwrap()
     }
 
-    /// What a command that cannot be done complains of. It writes nothing else.
+    /// Returns the error message of a command that fails. It writes nothing else.
     fn error(&self, arguments: &[&str]) -> String {
         let ran = self.eval(&[arguments, &["--device", "cpu"]].concat());
         assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{arguments:?}: {}", ran.err);
@@ -72,7 +72,7 @@ impl Ran {
     }
 }
 
-/// A file as NumPy writes it.
+/// Returns a file as NumPy writes it.
 fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}");
     [b"\x93NUMPY\x01\0\x76\0", format!("{header:117}\n").as_bytes(), data].concat()
@@ -80,7 +80,7 @@ fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 
 const IN: [&str; 4] = ["--in", "a=a.npy", "--in", "b=b.npy"];
 
-/// The devices of this machine by name: the CPU device, and a GPU where there is one.
+/// Returns the names of this machine's devices: the CPU device, and a GPU if there is one.
 fn devices() -> Vec<&'static str> {
     let has_gpu = kiln::Device::list().len() > 1;
     assert!(has_gpu || std::env::var_os("CI").is_none() || cfg!(not(feature = "gpu")), "no GPU although `CI` is set");
@@ -107,7 +107,7 @@ fn expression_on_files_writes_a_file() {
     }
 }
 
-/// Without a file the result is shown, and nothing but the result is on standard output.
+/// Without an output file, standard output has the result and nothing else.
 #[test]
 fn result_is_shown_where_there_is_no_file() {
     let workspace = Workspace::new();
@@ -145,7 +145,7 @@ fn json_has_shape_dtype_and_data() {
     assert!(report["explain"].is_string(), "{report}");
 }
 
-/// Every kind of number that a file can have, and both orders of its elements.
+/// Every dtype that a file can have, in row-major and column-major order.
 #[test]
 fn files_of_every_kind_are_read() {
     let workspace = Workspace::new();
@@ -170,7 +170,7 @@ fn files_of_every_kind_are_read() {
         let report: Value = serde_json::from_str(&ran.out).unwrap();
         assert_eq!((&report["dtype"], &report["data"]), (&json!(dtype), &expected), "{descr}");
         if !is_converted {
-            // What is read and not changed is written as it was.
+            // An unchanged array is written with identical bytes.
             workspace.eval(&["x", "--in", "x=x.npy", "--out", "y.npy", "--device", "cpu"]);
             assert_eq!(
                 fs::read(workspace.path("y.npy")).unwrap(),
@@ -184,7 +184,7 @@ fn files_of_every_kind_are_read() {
     assert_eq!(workspace.json(&["x", "--in", &fortran])["data"], json!([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
 }
 
-/// The file of an input may be that of the result; what fails leaves it as it was.
+/// An input file may also be the output file; a failed command does not change it.
 #[test]
 fn result_may_replace_an_input() {
     let workspace = Workspace::new();
@@ -195,7 +195,7 @@ fn result_may_replace_an_input() {
     assert_eq!(workspace.json(&["a", "--in", "a=a.npy"])["data"], json!([2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
 }
 
-/// What cannot be done says where and why with status 1; what is no command line has status 2.
+/// A failed evaluation exits with status 1 and says where and why; an invalid command line exits with status 2.
 #[test]
 fn errors_name_what_is_wrong() {
     let workspace = Workspace::new();
@@ -273,7 +273,7 @@ fn functions_are_listed() {
     assert_eq!(list["functions"][0]["signature"], "add(a, b)");
 }
 
-/// The level of vector instructions can be set; what it cannot be is said with what it can.
+/// The SIMD level can be set; the error for an invalid level lists the valid ones.
 #[test]
 fn simd_level_is_that_of_the_environment() {
     let workspace = Workspace::new();

@@ -1,6 +1,6 @@
-//! Runs the real program: `kiln ops`, `kiln bench OP --shape …`, `kiln completions`, `kiln man`.
+//! Runs `kiln ops`, `kiln bench OP --shape …`, `kiln completions` and `kiln man` as processes.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use serde_json::Value;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// What a command that succeeds writes.
+/// Returns the output of a command that succeeds.
 fn out(args: &[&str]) -> String {
     let output = kiln(args);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{args:?}");
@@ -71,7 +71,7 @@ fn elementwise_ops_of_every_signature_are_measured() {
     }
 }
 
-/// A name that is both workloads and an op says what it is taken as.
+/// For a name of both a workload and an op, the output says which one is used.
 #[test]
 fn a_name_that_is_both_says_which_it_is() {
     let output = kiln(&["bench", "softmax", "--list"]);
@@ -109,12 +109,12 @@ fn invalid_requests_are_errors() {
     }
 }
 
-/// The scripts themselves are tested beside their code; here, that a shell takes one.
+/// The scripts are tested in their module; this tests that a shell accepts one.
 #[test]
 fn completions_of_bash_are_accepted_by_bash() {
     let script = out(&["completions", "bash"]);
     let checked = Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    // There is no bash on every machine.
+    // Not every machine has bash.
     let Ok(mut bash) = checked else { return };
     std::io::Write::write_all(&mut bash.stdin.take().unwrap(), script.as_bytes()).unwrap();
     let output = bash.wait_with_output().unwrap();
@@ -144,7 +144,7 @@ fn check_page(page: &Path) {
     for section in [".SH NAME", ".SH SYNOPSIS", ".SH \"EXAMPLES\"", ".SH \"EXIT STATUS\""] {
         assert!(text_of_page.contains(section), "{}: {section}", page.display());
     }
-    // There is no groff on every machine.
+    // Not every machine has groff.
     let Ok(output) = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(page).output() else { return };
     assert!(output.status.success() && output.stderr.is_empty(), "{}: {}", page.display(), text(&output.stderr));
 }

@@ -1,7 +1,7 @@
-//! Runs the real program on programs: `kiln profile`, what it writes, and how it exits.
+//! Runs `kiln profile` as a process: output and exit status.
 
 #![cfg(feature = "events")]
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 const KILN: &str = env!("CARGO_BIN_EXE_kiln");
 
-/// A folder for the timeline, and what comes of a profile.
+/// A directory for the timeline, and the result of a profile.
 struct Run {
     _folder: tempfile::TempDir,
     out: PathBuf,
@@ -34,7 +34,7 @@ fn trace(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The devices that tests run on: a software GPU does too.
+/// Returns the devices under test, including a software GPU.
 fn devices() -> Vec<&'static str> {
     let has_gpu = cfg!(feature = "gpu") && kiln::Device::list().len() > 1;
     assert!(has_gpu || !cfg!(feature = "gpu") || std::env::var_os("CI").is_none(), "no GPU although `CI` is set");
@@ -42,7 +42,7 @@ fn devices() -> Vec<&'static str> {
 }
 
 #[test]
-fn a_command_is_told_as_a_table_and_as_a_timeline() {
+fn a_command_is_reported_as_a_table_and_as_a_timeline() {
     for device in devices() {
         let run = profile(&["--no-limits"], &["eval", "ones(64, 64) @ ones(64, 64)", "--device", device]);
         let (out, error) = (text(&run.output.stdout), text(&run.output.stderr));
@@ -87,7 +87,7 @@ fn the_fault_of_the_program_is_passed_on() {
 }
 
 #[test]
-fn a_program_without_events_is_told_what_to_call() {
+fn a_program_without_events_is_an_error_that_says_what_to_call() {
     let run = profile(&[], &["cache", "--help"]);
     let error = text(&run.output.stderr);
     assert_eq!(run.output.status.code(), Some(1), "{error}");
@@ -100,14 +100,14 @@ fn a_program_without_events_is_told_what_to_call() {
 }
 
 #[test]
-fn what_cannot_be_started_is_named() {
+fn a_command_that_cannot_start_is_named() {
     let run = profile(&[], &["/nonexistent/program", "--fast"]);
     let error = text(&run.output.stderr);
     assert_eq!(run.output.status.code(), Some(1), "{error}");
     assert!(error.contains("cannot start `/nonexistent/program --fast`") && error.contains("eval, "), "{error}");
 }
 
-/// Any program takes part, here this one under its full name.
+/// Any program can be profiled, here this one by its absolute path.
 #[test]
 fn a_program_is_profiled_like_a_command() {
     let run = profile(&["--no-limits"], &[KILN, "eval", "ones(8) + 1", "--device", "cpu"]);

@@ -1,8 +1,8 @@
-//! Runs the real program: `kiln validate`, what it writes, and how it exits. The claims are those of counts, which noise
-//! cannot change; a program without the features `events` and `gpu` has fewer of them.
+//! Runs `kiln validate` as a process: output and exit status. It uses the claims about counts, which noise
+//! cannot change; a build without the features `events` and `gpu` has fewer of them.
 
 #![cfg(all(feature = "events", feature = "gpu"))]
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use serde_json::{Value, json};
 use std::fs;
@@ -15,7 +15,7 @@ fn validate(args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Claims of counts on the CPU device, with more arguments.
+/// Runs the claims about counts on the CPU device, with additional arguments.
 fn counts(args: &[&str]) -> Output {
     validate(&[&["--device", "cpu", "--only", "fusion-launches,pool-reduction"], args].concat())
 }
@@ -66,7 +66,7 @@ fn the_json_form_has_machine_limits_and_claims_with_all_their_fields() {
 }
 
 #[test]
-fn the_score_card_is_for_people_and_progress_is_beside_it() {
+fn the_score_card_is_on_standard_output_and_progress_on_standard_error() {
     let output = counts(&[]);
     let (card, progress) = (text(&output.stdout), text(&output.stderr));
     assert!(card.starts_with("kiln ") && card.contains("noise: ") && !card.contains('\x1b'), "{card}");
@@ -87,7 +87,7 @@ fn claims_are_listed_without_running_them() {
 }
 
 #[test]
-fn what_cannot_run_says_so_with_its_own_exit_status() {
+fn invalid_arguments_exit_with_status_2() {
     let dir = tempfile::tempdir().unwrap();
     let broken = dir.path().join("broken.json");
     fs::write(&broken, "{\"claims\": 7}").unwrap();
@@ -144,7 +144,7 @@ fn a_report_is_a_baseline() {
 }
 
 #[test]
-fn a_history_grows_by_a_line_and_tells_what_moved() {
+fn a_history_grows_by_a_line_and_reports_changes() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("history.jsonl");
     let first = counts(&["--history", path(&file)]);
@@ -163,7 +163,7 @@ fn a_history_grows_by_a_line_and_tells_what_moved() {
     assert!(found["trends"].as_array().unwrap().contains(&expected), "{}", found["trends"]);
 }
 
-/// On every device that there is: what is claimed about the software GPU of the tests is measured there too.
+/// On every device: claims about the software GPU of the tests are measured too.
 #[test]
 fn all_devices_are_validated() {
     let output = validate(&["--device", "all", "--only", "fusion-launches,fusion-bytes", "--json"]);

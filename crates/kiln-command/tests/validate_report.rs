@@ -1,6 +1,6 @@
-//! `kiln validate --report` through the real program.
+//! Runs `kiln validate --report` as a process.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn validate(report: &Path, more: &[&str]) -> Output {
 }
 
 #[test]
-fn report_is_written_beside_the_score_card_and_its_place_is_told() {
+fn report_is_written_in_addition_to_the_score_card_and_its_path_is_printed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");
     let output = validate(&path, &["--json"]);
@@ -31,7 +31,7 @@ fn report_is_written_beside_the_score_card_and_its_place_is_told() {
 }
 
 #[test]
-fn place_that_cannot_be_written_is_told_before_anything_is_measured() {
+fn unwritable_report_path_is_an_error_before_anything_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let output = validate(&folder.path().join("none/report.html"), &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);

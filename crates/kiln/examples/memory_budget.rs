@@ -32,7 +32,7 @@ pub(crate) fn main() -> kiln::Result<()> {
         println!("{:?}: {error}", error.kind());
     }
 
-    // Dropped buffers are cached by the pool. It releases them by itself when the budget needs them.
+    // Dropped buffers are cached by the pool. It releases them automatically when the budget requires it.
     drop(activations);
     let gradients = device.buffer_with(BufferOptions::new(4 * MIB).label("gradients"))?;
     println!("after dropping the activations: {} MiB allocated", gradients.bytes() / MIB);

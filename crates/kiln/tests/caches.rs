@@ -1,6 +1,6 @@
 //! The caches of a device through tensors: plans and kernels under one budget, the same names everywhere.
 #![cfg(all(feature = "events", feature = "wgsl"))]
-#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![expect(clippy::unwrap_used, reason = "a helper that fails panics")]
 
 use kiln::cache::KernelCacheOptions;
 use kiln::device::CpuOptions;
@@ -58,13 +58,13 @@ fn metrics_and_events_show_the_names_of_the_registry() {
     let watch = device.watch(channel).unwrap();
     (10..20).for_each(|len| compute(&device, len));
     device.unwatch(watch).unwrap();
-    let told = events.iter().filter_map(|event| match event.kind {
+    let accessed = events.iter().filter_map(|event| match event.kind {
         EventKind::Cache(CacheEvent::ResourceCacheAccess { cache_key, .. }) => {
             Some(cache_key.split(':').next().unwrap().to_string())
         }
         _ => None,
     });
-    assert_eq!(told.collect::<BTreeSet<_>>(), names(&device));
+    assert_eq!(accessed.collect::<BTreeSet<_>>(), names(&device));
     let watch = Watch::new();
     watch.add(&device);
     for metric in watch.snapshot().iter().filter(|metric| metric.name.starts_with("kiln_cache_bytes")) {

@@ -1,6 +1,6 @@
 //! Devices of the machine that the tests run on.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use kiln::device::CpuOptions;
 use kiln::nn::Parameter;
@@ -46,7 +46,7 @@ fn best_is_the_device_that_choose_explains() {
 }
 
 #[test]
-fn names_that_are_no_device_are_told_which_are() {
+fn unknown_device_names_are_errors_that_list_the_valid_ones() {
     for name in ["tpu", "gpu:999", "", "gpu:01"] {
         let error = Device::by_name(name).unwrap_err();
         let has_gpu = Device::list().len() > 1;

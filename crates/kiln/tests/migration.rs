@@ -1,6 +1,6 @@
 //! The Kiln column of `docs/from-candle-and-pytorch.md`: every line compiles and runs here, and the page has no other.
 
-#![expect(unused_must_use, reason = "lines of a table, whose results nobody needs")]
+#![expect(unused_must_use, reason = "lines of a table, whose results are not used")]
 
 use kiln::prelude::*;
 

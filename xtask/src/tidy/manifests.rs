@@ -141,7 +141,7 @@ workspace = true
     }
 
     #[test]
-    fn what_a_member_does_not_inherit_is_found() {
+    fn fields_that_a_member_does_not_inherit_are_found() {
         let table = [
             ("edition.workspace = true", "edition = \"2024\"", "1: expected `edition.workspace = true` in [package]"),
             ("license = { workspace = true }\n", "", "1: expected `license.workspace = true` in [package]"),

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn gpu_without_a_device_is_found_beside_one_that_has_one() {
+    fn gpu_without_a_device_is_found_next_to_one_that_has_one() {
         let mut facts = machines::nvidia();
         assert_eq!(derive(&facts)[0].message, "nothing is missing");
         facts.devices.remove(1);

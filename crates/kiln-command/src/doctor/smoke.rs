@@ -125,7 +125,7 @@ mod tests {
             let found = test_null(&null);
             assert_eq!((found.works, found.error), (true, None));
             assert!(found.open_us.is_some() && found.round_trip_us.is_some());
-            assert_eq!(null.live_bytes(), 0, "nothing stays behind");
+            assert_eq!(null.live_bytes(), 0, "all memory is released");
         }
     }
 

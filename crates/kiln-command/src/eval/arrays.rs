@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_dtype_comes_back_as_it_was() {
+    fn arrays_of_every_dtype_round_trip() {
         let device = Device::cpu().unwrap();
         for kind in DType::NARROW.into_iter().filter_map(kind) {
             for (shape, count) in [(vec![], 1), (vec![2, 3], 6), (vec![2, 0], 0)] {

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_is_named() {
+    fn invalid_tokens_are_named() {
         let table = [
             ("a + é", 4..6, "expected a name, a number or an operator, found `é`"),
             ("a $", 2..3, "expected a name, a number or an operator, found `$`"),

@@ -1,7 +1,7 @@
 //! Serves metrics over HTTP to programs on this machine: Prometheus text at `/metrics`, JSON at `/metrics.json`.
 //!
 //! Written by hand because `tiny_http` 0.12 keeps a thread for each silent client, without a limit and forever, and reads headers of any
-//! length: it fails the tests `clients_that_stall_block_nobody` and `other_requests_are_refused`. Servers on `hyper` need an async runtime.
+//! length: it fails the tests `clients_that_stall_do_not_block_others` and `other_requests_are_refused`. Servers on `hyper` need an async runtime.
 
 use crate::timed_stream::TimedStream;
 use kiln::metrics::Watch;

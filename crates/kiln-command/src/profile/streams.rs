@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_read_oldest_first_and_devices_are_told_apart() {
+    fn streams_are_read_oldest_first_and_devices_are_kept_apart() {
         let folder = tempfile::tempdir().unwrap();
         let line = |device: &str, bytes: u64| {
             let data = format!(r#"{{"bytes":{bytes},"reserved_bytes":0}}"#);

@@ -115,7 +115,7 @@ fn add(all: &mut Vec<Number>, numbers: &ValueLayout, offset: u64, name: &str) {
         ValueLayout::Repeated { count, stride_bytes, of } => {
             for place in 0..*count {
                 add(all, of, offset + u64::from(place) * u64::from(*stride_bytes), name);
-                // Array elements in a uniform have a larger stride, which tells arrays from vectors.
+                // Array elements in a uniform have a larger stride, which distinguishes arrays from vectors.
                 if let (ValueLayout::One(scalar), Some(last)) = (&**of, all.last_mut())
                     && scalar.bytes() == u64::from(*stride_bytes)
                 {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_does_not_have_is_left_out() {
+    fn missing_metrics_are_left_out() {
         let labels = r#"{"version":"0.1.0","pid":"7"}"#;
         let json = format!(r#"{{"metrics":[{{"name":"kiln_info","samples":[{{"labels":{labels},"value":1.0}}]}}]}}"#);
         let text = Page(View::new(Snapshot::parse(&json).unwrap(), None)).text();

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 const RUN: &str = "run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=out.npy --value alpha=2 --size 100";
 
-/// For each device, a workspace whose cache has the kernel of [`RUN`] and both of `index.wgsl`.
+/// Returns a workspace for each device, whose cache has the kernel of [`RUN`] and both kernels of `index.wgsl`.
 fn warm_workspaces() -> impl Iterator<Item = Workspace> {
     Workspace::on_each_device().inspect(|workspace| {
         ["saxpy.wgsl", "index.wgsl", "x.npy", "y.npy"].iter().for_each(|name| workspace.fixture(name));
@@ -34,7 +34,7 @@ fn origin(workspace: &Workspace) -> String {
     workspace.json(RUN)["kernel"]["origin"].as_str().unwrap().to_string()
 }
 
-/// The key with another value of one field, in the form that keys have on disk.
+/// Returns the encoded key with another value of one field.
 fn with_field(key: &KernelKey, field: &str, value: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, old) in key.fields() {
@@ -46,7 +46,7 @@ fn with_field(key: &KernelKey, field: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// Adds kernels of an old driver, of a device that is not here, and an entry that is no kernel.
+/// Adds kernels of an old driver and of a missing device, and an entry that is not a kernel.
 fn add_others(workspace: &Workspace) {
     let store = open(workspace);
     let keys: Vec<KernelKey> =
@@ -57,7 +57,7 @@ fn add_others(workspace: &Workspace) {
     store.put(b"not a kernel", b"foreign").unwrap();
 }
 
-/// List and stats say what is there, without running anything.
+/// `list` and `stats` describe the cache without running a kernel.
 #[test]
 fn list_and_stats_tell_current_stale_elsewhere_and_foreign() {
     for workspace in warm_workspaces() {
@@ -93,7 +93,7 @@ fn list_and_stats_tell_current_stale_elsewhere_and_foreign() {
 
 /// Prune by staleness, number, age and size.
 #[test]
-fn prune_removes_what_it_is_told_to() {
+fn prune_removes_the_selected_kernels() {
     for workspace in warm_workspaces() {
         add_others(&workspace);
         let prune = |arguments: &str| {
@@ -113,7 +113,7 @@ fn prune_removes_what_it_is_told_to() {
     }
 }
 
-/// Why a kernel misses, with what changed.
+/// `explain` says why a kernel misses, and which fields changed.
 #[test]
 fn explain_names_what_changed() {
     for workspace in warm_workspaces() {
@@ -165,7 +165,7 @@ fn verify_names_a_damaged_entry_and_repairs() {
     }
 }
 
-/// Machine code runs in the process, so it is trusted where only its owner can write, and nowhere else.
+/// Machine code runs in the process, so it is only loaded from a directory that only its owner can write.
 #[test]
 fn archives_carry_no_machine_code() {
     let mut workspaces = warm_workspaces();
@@ -173,7 +173,7 @@ fn archives_carry_no_machine_code() {
     assert_eq!(workspace.device(), "cpu");
     let report = workspace.json("cache export all.kiln");
     assert_eq!((&report["entries"], &report["refused"]), (&0.into(), &3.into()), "{report:#}");
-    // Somebody else's archive may have some all the same.
+    // An archive from another user may contain machine code.
     let other = workspace.another();
     ["saxpy.wgsl", "x.npy", "y.npy"].iter().for_each(|name| other.fixture(name));
     let mut archive = Vec::new();
@@ -184,7 +184,7 @@ fn archives_carry_no_machine_code() {
     assert_eq!(origin(&other), "compiled");
 }
 
-/// A warm cache is carried to another machine.
+/// A warm cache is exported to another machine.
 #[test]
 fn export_and_import_carry_kernels() {
     for workspace in warm_workspaces().filter(|workspace| workspace.device() != "cpu") {
@@ -210,7 +210,7 @@ fn export_and_import_carry_kernels() {
     }
 }
 
-/// Warm-up in parallel, of what is named and of what an update made stale.
+/// Compiles the named kernels and those that an update made stale, in parallel.
 #[test]
 fn warm_compiles_in_parallel_and_says_what_failed() {
     for workspace in Workspace::on_each_device() {
@@ -245,7 +245,7 @@ fn warm_compiles_in_parallel_and_says_what_failed() {
     }
 }
 
-/// A cache that does not exist is empty, and looking at it does not make it. This needs no GPU.
+/// A cache that does not exist is empty, and reading it does not create it. Needs no GPU.
 #[test]
 fn missing_cache_is_empty_and_is_not_made() {
     let workspace = Workspace::new();
@@ -262,7 +262,7 @@ fn missing_cache_is_empty_and_is_not_made() {
     }
 }
 
-/// A name that is not text is the same name for every part of the program. This needs no GPU.
+/// A path that is not UTF-8 is handled the same by all commands. Needs no GPU.
 #[cfg(target_os = "linux")]
 #[test]
 fn cache_directory_may_have_any_name() {
@@ -276,7 +276,7 @@ fn cache_directory_may_have_any_name() {
     assert_eq!(fs::read_dir(workspace.path("")).unwrap().count(), 1);
 }
 
-/// Said twice is an error once, not for each kernel. This needs no GPU.
+/// A repeated argument is one error, not one per kernel. Needs no GPU.
 #[test]
 fn repeated_constants_of_a_warm_up_are_refused() {
     let workspace = Workspace::new();
@@ -298,7 +298,7 @@ fn verify_names_damaged_use_counts_and_repairs_them() {
     assert!(workspace.text("cache verify").ends_with("; no damage found\n"));
 }
 
-/// A directory that others can write is refused, with what puts it right. This needs no GPU.
+/// A directory that others can write is rejected, with the command that fixes it. Needs no GPU.
 #[cfg(unix)]
 #[test]
 fn untrusted_directory_is_refused_with_the_remedy() {
@@ -321,8 +321,8 @@ fn untrusted_directory_is_refused_with_the_remedy() {
     assert!(ran.err.contains("expected an absolute path, found `relative`; fix: set KILN_CACHE_DIR"), "{}", ran.err);
 }
 
-/// What cannot be written can still be read. Root may write everywhere, so the program runs as somebody else where the
-/// tests run as root. This needs no GPU.
+/// A read-only cache can still be read. Root can write everywhere, so the program runs as another user if the
+/// tests run as root. Needs no GPU.
 #[cfg(unix)]
 #[test]
 fn read_only_cache_can_be_looked_at_and_not_cleared() {
@@ -330,7 +330,7 @@ fn read_only_cache_can_be_looked_at_and_not_cleared() {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let workspace = Workspace::new();
-    // A copy: others may not be able to reach the folder that cargo builds in. Made by another process: a program that is
+    // A copy, because another user may have no access to cargo's target directory. `cp` makes it: a program that is
     // still open for writing cannot start, and a child of another test could hold it open.
     let cp = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_kiln")).arg(workspace.path("kiln")).status();
     assert!(cp.unwrap().success());

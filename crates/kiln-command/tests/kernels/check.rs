@@ -19,7 +19,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 
 /// A fault is reported with its line, and by the exit status; arguments that are not given are generated.
 #[test]
-fn a_race_is_told_as_text_and_as_json() {
+fn a_race_is_reported_as_text_and_as_json() {
     let workspace = Workspace::new();
     fs::write(workspace.path("race.wgsl"), RACE).unwrap();
     let ran = workspace.kiln("check race.wgsl");
@@ -42,13 +42,13 @@ fn a_race_is_told_as_text_and_as_json() {
 }
 
 #[test]
-fn a_sound_kernel_is_told_to_be_one_and_a_broken_one_does_not_run() {
+fn a_correct_kernel_passes_and_an_invalid_one_does_not_run() {
     let workspace = Workspace::new();
     ["saxpy.wgsl", "bad.wgsl", "x.npy"].iter().for_each(|name| workspace.fixture(name));
     let report = workspace.json("check saxpy.wgsl --in x=x.npy --size 100 --value alpha=2");
     assert_eq!(report["findings"], serde_json::json!([]));
     assert_eq!(report["generated"], serde_json::json!(["y of 400 bytes"]));
-    // One more in `y` than there is in `x`.
+    // `y` has one element more than `x`.
     let ran = workspace.kiln("check saxpy.wgsl --in x=x.npy --shape y=101 --size 100");
     assert_eq!(ran.code, Some(1));
     assert!(ran.out.contains("invocation (100, 0, 0) of workgroup (1, 0, 0) reads index 100 of `x`"), "{}", ran.out);
@@ -124,7 +124,7 @@ fn faults_are_those_of_the_kernel_and_not_of_generated_inputs() {
             .collect();
         assert_eq!(found, expected, "{line}: {}", ran.out);
     }
-    // The generated workgroups are whole, which is said.
+    // Generated sizes are whole workgroups, and the report says so.
     let text = workspace.text("check edge.wgsl");
     assert!(
         text.starts_with(
@@ -163,7 +163,7 @@ fn the_array_at_the_end_of_a_struct_has_the_length_of_the_problem() {
     assert_eq!((ran.code, ran.err.as_str()), (Some(2), error));
 }
 
-/// Faults that were found before a kernel was stopped are reported, with the reason of the stop.
+/// Findings from before a kernel was stopped are reported, with the reason of the stop.
 #[test]
 fn findings_of_a_stopped_kernel_are_reported() {
     let workspace = Workspace::new();

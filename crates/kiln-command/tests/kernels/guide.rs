@@ -1,4 +1,4 @@
-//! Runs the commands of the user guide in their order. `src/guide.rs` checks that the slow ones are understood.
+//! Runs the commands of the user guide in their order. `src/guide.rs` checks that the slow ones parse.
 
 use crate::support::{Workspace, fixture};
 use std::fs;

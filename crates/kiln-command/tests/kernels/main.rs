@@ -1,6 +1,6 @@
-//! Runs the real program on kernels: `kiln run`, `kiln check` and `kiln cache`, what they write, where, and how they exit.
+//! Runs `kiln run`, `kiln check` and `kiln cache` as processes: output, files and exit status.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod cache;
 mod check;

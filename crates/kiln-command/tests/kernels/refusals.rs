@@ -1,14 +1,14 @@
-//! Kernels that cannot run on the CPU device are refused with their line in the source, in words that need no knowledge of naga.
+//! Kernels that cannot run on the CPU device are rejected with their source line, in messages that require no knowledge of naga.
 
 use crate::support::Workspace;
 use std::fs;
 
-/// What comes before each program; its own lines begin with 3.
+/// The lines before each program, which itself starts at line 3.
 const HEAD: &str = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
 alias Index = vec3<u32>;
 ";
 
-/// A program, the line that is at fault, and what is said about it.
+/// A program, the line of the fault, and the expected message.
 type Row = (&'static str, &'static str, &'static str);
 
 const TABLE: &[Row] = &[
@@ -81,7 +81,7 @@ const TABLE: &[Row] = &[
 ];
 
 #[test]
-fn what_cannot_run_is_refused_with_its_place() {
+fn unsupported_kernels_are_rejected_with_their_line() {
     let workspace = Workspace::new();
     let mut wrong = Vec::new();
     for (program, at, message) in TABLE {

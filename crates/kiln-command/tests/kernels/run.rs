@@ -11,7 +11,7 @@ fn saxpy_workspaces() -> impl Iterator<Item = Workspace> {
     })
 }
 
-/// A buffer that is read and written, and the second run from disk; the file is the one that NumPy writes.
+/// A read-write buffer; the second run loads its kernel from disk; the output file equals NumPy's.
 #[test]
 fn saxpy_is_right_and_its_kernel_is_kept() {
     for workspace in saxpy_workspaces() {
@@ -45,7 +45,7 @@ fn saxpy_is_right_and_its_kernel_is_kept() {
     }
 }
 
-/// The input may be the output: it is replaced when everything is done.
+/// The output file may be the input file: it is replaced at the end.
 #[test]
 fn output_may_replace_its_input() {
     for workspace in saxpy_workspaces() {
@@ -54,7 +54,7 @@ fn output_may_replace_its_input() {
     }
 }
 
-/// A constant is a part of the kernel, and reaches it.
+/// An `override` constant is part of the kernel key, and has its value in the kernel.
 #[test]
 fn constants_and_options_reach_the_kernel() {
     for workspace in saxpy_workspaces() {
@@ -67,7 +67,7 @@ fn constants_and_options_reach_the_kernel() {
     }
 }
 
-/// An output without an input has an element for each item of the problem, x last, or the shape that it is given.
+/// An output without an input has one element per invocation of `--size`, x last, or the given shape.
 #[test]
 fn outputs_get_their_shape_from_the_problem_or_the_command_line() {
     for workspace in saxpy_workspaces() {
@@ -111,7 +111,7 @@ fn halves_are_two_bytes_each() {
         workspace.text("run h.wgsl --in h=halves.npy --out h=out.npy --size 4");
         let bytes = fs::read(workspace.path("out.npy")).unwrap();
         assert_eq!(bytes[128..], [1.0f32, 2.0, 3.0, 4.0].map(|x| half::f16::from_f32(x).to_le_bytes()).concat());
-        // An odd number of them, which a device does not bind as it is.
+        // An odd number of 16-bit elements, which a device cannot bind directly.
         assert_eq!(
             workspace.json("run h.wgsl --out h=three.npy --size 3")["outputs"][0]["shape"],
             serde_json::json!([3])
@@ -126,13 +126,13 @@ fn f16(bytes: [u8; 2]) -> f32 {
     half::f16::from_le_bytes(bytes).to_f32()
 }
 
-/// The numbers in a file, whose header is short.
+/// Returns the numbers in a file with a short header.
 fn numbers<const BYTES: usize>(workspace: &Workspace, name: &str, number: fn([u8; BYTES]) -> f32) -> Vec<f32> {
     let bytes = fs::read(workspace.path(name)).unwrap();
     bytes[128..].chunks(BYTES).map(|bytes| number(bytes.try_into().unwrap())).collect()
 }
 
-/// Files have vectors of three without the gaps that memory has, and other shapes are refused.
+/// Files have `vec3` without padding; other shapes are rejected.
 #[test]
 fn vectors_have_their_length_as_last_axis() {
     for workspace in Workspace::on_each_device() {
@@ -158,7 +158,7 @@ fn vectors_have_their_length_as_last_axis() {
     }
 }
 
-/// Structs are raw material: any shape of as many bytes as some of them have.
+/// Structs are raw bytes: any shape is accepted whose size is a multiple of theirs.
 #[test]
 fn structs_take_arrays_of_any_shape() {
     for workspace in Workspace::on_each_device() {
@@ -180,7 +180,7 @@ fn structs_take_arrays_of_any_shape() {
     }
 }
 
-/// Names that differ may be one file: nothing is lost there.
+/// Different paths may name one file: no data is lost then.
 #[cfg(unix)]
 #[test]
 fn outputs_do_not_overwrite_each_other_or_what_is_read() {
@@ -206,9 +206,9 @@ fn outputs_do_not_overwrite_each_other_or_what_is_read() {
     }
 }
 
-/// A kernel that the store does not take runs, with a warning every time.
+/// A kernel that is too large for the disk cache runs, with a warning each time.
 #[test]
-fn kernel_that_is_too_large_to_keep_is_told() {
+fn kernel_that_is_too_large_to_store_gives_a_warning() {
     for workspace in saxpy_workspaces() {
         let source = fs::read_to_string(workspace.path("saxpy.wgsl")).unwrap();
         fs::write(workspace.path("saxpy.wgsl"), format!("{source}// {}\n", "x".repeat(2 << 20))).unwrap();
@@ -223,7 +223,7 @@ fn kernel_that_is_too_large_to_keep_is_told() {
     }
 }
 
-/// What is wrong is said with the binding, what it wants and what it got, and nothing is written.
+/// Errors name the binding, what was expected and what was found, and nothing is written.
 #[test]
 fn errors_name_what_is_wrong() {
     for workspace in saxpy_workspaces() {
@@ -262,7 +262,7 @@ fn errors_name_what_is_wrong() {
     }
 }
 
-/// Every device gives the same bytes, and the one that nobody names is the best; this needs no GPU.
+/// Every device gives the same bytes, and the default is the best device. Needs no GPU.
 #[test]
 fn devices_agree_and_one_is_chosen() {
     let outputs: Vec<Vec<u8>> = saxpy_workspaces()
@@ -298,7 +298,7 @@ fn command_lines_that_make_no_sense_exit_with_2() {
     }
 }
 
-/// A cache directory that cannot be used is said once, and the kernel runs.
+/// An unusable cache directory gives one warning, and the kernel runs.
 #[test]
 fn kernel_runs_without_a_cache_directory() {
     for workspace in saxpy_workspaces() {
@@ -312,7 +312,7 @@ fn kernel_runs_without_a_cache_directory() {
     }
 }
 
-/// A problem of no items has an output of no items.
+/// A size of 0 has an empty output.
 #[test]
 fn an_empty_problem_writes_an_empty_array() {
     for workspace in Workspace::on_each_device() {
@@ -324,7 +324,7 @@ fn an_empty_problem_writes_an_empty_array() {
     }
 }
 
-/// Numbers of matrices, arrays and structs in the order of memory, without the gaps that memory has.
+/// The numbers of matrices, arrays and structs are in memory order, without padding.
 #[test]
 fn uniforms_of_any_type_take_their_numbers_in_order() {
     for workspace in Workspace::on_each_device() {
@@ -349,7 +349,7 @@ fn uniforms_of_any_type_take_their_numbers_in_order() {
     }
 }
 
-/// Structs may be scratch memory too; one that ends in an array has the length of `--shape`, or of its file.
+/// Structs may be scratch memory too; the length of a trailing array is that of `--shape`, or of the file.
 #[test]
 fn structs_of_any_length_are_made_or_read() {
     for workspace in Workspace::on_each_device() {
@@ -371,7 +371,7 @@ fn structs_of_any_length_are_made_or_read() {
     }
 }
 
-/// `enable subgroups;` is of the language: a kernel with it runs where there are subgroups.
+/// A kernel with `enable subgroups;` runs if the device supports subgroups.
 #[test]
 fn subgroups_may_be_enabled() {
     for workspace in Workspace::on_each_device() {

@@ -1,4 +1,4 @@
-//! The program, in a folder and with a kernel cache of its own.
+//! Runs the program in a temporary directory with its own kernel cache.
 
 use serde_json::Value;
 use std::fs;
@@ -7,14 +7,14 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// A folder to work in, and a kernel cache, which the first use makes.
+/// A working directory and a kernel cache, which is created on first use.
 pub(crate) struct Workspace {
     root: TempDir,
-    /// The device that kernels run on; the program chooses where there is none.
+    /// The device that kernels run on; `None` for the default.
     device: Option<&'static str>,
 }
 
-/// What a command line came to.
+/// The result of a command.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -30,7 +30,7 @@ impl Workspace {
         Self { root: tempfile::tempdir().unwrap(), device }
     }
 
-    /// A workspace for each device that runs kernels: the CPU device, and a GPU where there is one, be it in software.
+    /// Returns a workspace for each device: the CPU device, and a GPU if there is one, including software GPUs.
     #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     pub(crate) fn on_each_device() -> impl Iterator<Item = Self> {
         static HAS_GPU: OnceLock<bool> = OnceLock::new();
@@ -43,32 +43,32 @@ impl Workspace {
         ["cpu", "gpu:0"].into_iter().filter(move |id| has_gpu || *id == "cpu").map(|id| Self::on(Some(id)))
     }
 
-    /// Another workspace for the same device.
+    /// Creates another workspace for the same device.
     pub(crate) fn another(&self) -> Self {
         Self::on(self.device)
     }
 
-    /// The id of the device.
+    /// Returns the id of the device.
     pub(crate) fn device(&self) -> &'static str {
         self.device.expect("a workspace for a device")
     }
 
-    /// A path in the folder.
+    /// Returns a path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
-    /// A file of the fixtures, copied into the folder.
+    /// Copies a fixture into the directory.
     pub(crate) fn fixture(&self, name: &str) {
         fs::copy(fixture(name), self.path(name)).unwrap();
     }
 
-    /// The directory of the cache.
+    /// Returns the cache directory.
     pub(crate) fn cache_dir(&self) -> PathBuf {
         self.path("cache")
     }
 
-    /// The program, in the folder, on the device of the workspace.
+    /// Returns the program as a command, in the directory and on the device of the workspace.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
         let takes_device = ["run ", "cache warm ", "cache explain "].iter().any(|start| line.starts_with(start));
@@ -82,26 +82,26 @@ impl Workspace {
         command
     }
 
-    /// Runs the program with these words.
+    /// Runs the program with these arguments.
     pub(crate) fn kiln(&self, line: &str) -> Ran {
         Ran::of(&self.command(line).output().unwrap())
     }
 
-    /// Runs the program, which has to be content, and returns the JSON that it writes.
+    /// Runs the program, which must succeed, and returns its JSON output.
     pub(crate) fn json(&self, line: &str) -> Value {
         let ran = self.kiln(&format!("{line} --json"));
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{line}: {}", ran.out);
         ran.json()
     }
 
-    /// Runs the program, which has to be content, and returns what it writes.
+    /// Runs the program, which must succeed, and returns its output.
     pub(crate) fn text(&self, line: &str) -> String {
         let ran = self.kiln(line);
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{line}: {}", ran.out);
         ran.out
     }
 
-    /// Runs the program, which has to fail with status 1 and nothing on standard output, and returns what it complains of.
+    /// Runs the program, which must exit with status 1 and an empty standard output, and returns the error message.
     pub(crate) fn error(&self, line: &str) -> String {
         let ran = self.kiln(line);
         assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{line}: {}", ran.err);
@@ -137,7 +137,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Where a file of the fixtures is.
+/// Returns the path of a fixture.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }

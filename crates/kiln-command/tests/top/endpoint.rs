@@ -1,11 +1,11 @@
-//! The address: its answers, and what bad clients can do.
+//! The metrics endpoint: its responses, and misbehaving clients.
 
 use crate::process::Process;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The answer to these bytes.
+/// Returns the response to these bytes.
 fn ask(address: &str, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -17,7 +17,7 @@ fn ask(address: &str, request: &[u8]) -> String {
 
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// What a device does is seen by the next request.
+/// The next request reports the activity of a device.
 #[test]
 fn the_numbers_are_those_of_the_moment() {
     let mut process = Process::start("127.0.0.1:0");
@@ -61,9 +61,9 @@ fn other_requests_are_refused() {
     assert!(ask(&process.address, GET).contains("kiln_info"), "it goes on");
 }
 
-/// Clients that send nothing, or a part of a request, or go away keep nobody waiting; too many of them are disconnected.
+/// Clients that send nothing or part of a request, or disconnect, do not block others; too many of them are disconnected.
 #[test]
-fn clients_that_stall_block_nobody() {
+fn clients_that_stall_do_not_block_others() {
     let process = Process::start("127.0.0.1:0");
     let address = &process.address;
     let silent: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -85,13 +85,13 @@ fn clients_that_stall_block_nobody() {
     }
     drop(half);
     let address = address.clone();
-    // Clients that are still there do not keep the process from ending.
+    // Open connections do not keep the process from exiting.
     drop(process);
     assert!(TcpStream::connect(address).is_err(), "still served after its end");
     drop((silent, many));
 }
 
-/// Threads that serve clients now, where the system has them as files.
+/// Returns the number of threads that serve clients, on systems with `/proc`.
 fn client_threads(process: u32) -> usize {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else { return 0 };
     let name = |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.ok()?.path().join("comm")).ok();

@@ -1,7 +1,7 @@
 //! `KILN_METRICS` of a real process, at an address and in a file, and `kiln top` reading it: once, and live in a terminal multiplexer.
 
 #![cfg(feature = "events")]
-#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod endpoint;
 mod process;

@@ -1,4 +1,4 @@
-//! A process of Kiln that tells what it does.
+//! A Kiln process that exports metrics.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 pub(crate) const KILN: &str = env!("CARGO_BIN_EXE_kiln");
 
-/// The program without what the environment of the test says.
+/// Returns the program as a command, without Kiln's environment variables of the test.
 pub(crate) fn kiln(args: &[&str]) -> Command {
     let mut command = Command::new(KILN);
     command.args(args);
@@ -17,7 +17,7 @@ pub(crate) fn kiln(args: &[&str]) -> Command {
     command
 }
 
-/// A port that nobody has now.
+/// Returns a free port.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -31,7 +31,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it with its metrics in a file, which is there when it answers.
+    /// Starts it with its metrics in a file, which exists once it has answered a request.
     pub(crate) fn start_with_file(path: &Path) -> Self {
         let mut command = kiln(&["bench", "--serve", "--threads", "1"]);
         let target = format!("file:{}", path.display());
@@ -41,7 +41,7 @@ impl Process {
         Self { child, requests, answers, address: target }
     }
 
-    /// Starts it at this address, and waits until it tells where it serves.
+    /// Starts it at this address, and waits until it prints the address that it serves.
     pub(crate) fn start(address: &str) -> Self {
         let mut command = kiln(&["bench", "--serve", "--threads", "1"]);
         command.env("KILN_METRICS", address).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

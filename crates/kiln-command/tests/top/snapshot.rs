@@ -1,4 +1,4 @@
-//! Without a terminal: one snapshot as text or JSON, and what is said where nothing answers.
+//! `kiln top` without a terminal: one snapshot as text or JSON, and the error if nothing answers.
 
 use crate::process::{Process, free_port, kiln};
 use serde_json::Value;
@@ -12,7 +12,7 @@ fn ran(args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_snapshot_tells_what_the_process_did() {
+fn a_snapshot_shows_the_activity_of_the_process() {
     let mut process = Process::start("127.0.0.1:0");
     process.work();
     let address = process.address.clone();
@@ -84,7 +84,7 @@ fn a_file_is_read_like_an_address() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_said_with_what_to_do() {
+fn unreachable_metrics_are_an_error_that_says_what_to_do() {
     let address = format!("127.0.0.1:{}", free_port());
     let (code, text, errors) = ran(&["top", &address]);
     assert_eq!((code, text.as_str()), (Some(1), ""));
@@ -102,7 +102,7 @@ fn what_cannot_be_seen_is_said_with_what_to_do() {
     }
 }
 
-/// A setting that cannot be is an error; an address that is taken is not, because another run may have it.
+/// An invalid setting is an error; an address in use is not, because another process of the same program may have it.
 #[test]
 fn the_setting_is_checked_by_whatever_opens_a_device() {
     let eval = |setting: &str| {

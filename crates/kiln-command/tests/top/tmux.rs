@@ -1,17 +1,17 @@
-//! The live view in a real terminal: keys, sizes, a connection that goes and comes back, and the way out.
+//! The live view in a real terminal: keys, resizing, a lost connection that comes back, and quitting.
 
 use crate::process::{KILN, Process, free_port};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A terminal with a shell, on a server of tmux of its own, which ends when this is dropped.
+/// A terminal with a shell, on a separate tmux server that ends when this is dropped.
 struct Screen {
     folder: TempDir,
 }
 
 impl Screen {
-    /// `None` where there is no tmux.
+    /// `None` without tmux.
     #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn new(width: u16, height: u16) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
@@ -54,12 +54,12 @@ impl Screen {
         String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).unwrap()
     }
 
-    /// With the signs that set colours.
+    /// Returns the screen with its colour escape sequences.
     fn coloured_text(&self) -> String {
         String::from_utf8(self.tmux(&["capture-pane", "-p", "-e"]).stdout).unwrap()
     }
 
-    /// The screen as soon as this is on it.
+    /// Waits until the screen contains this text, and returns the screen.
     fn wait_for(&self, part: &str) -> String {
         self.wait_until(part, |text| text.contains(part))
     }
@@ -93,7 +93,7 @@ fn the_live_view_in_a_terminal() {
     for part in ["kiln top", &process.address, "1 Devices", "2 Pools", "3 Caches", "cpu", "plans", "every 250 ms"] {
         assert!(text.contains(part), "expected `{part}` in\n{text}");
     }
-    assert!(!text.contains("ready>"), "the shell's screen is behind:\n{text}");
+    assert!(!text.contains("ready>"), "the shell's screen is visible:\n{text}");
     let kernel = screen.wait_until("a kernel with a rate", |text| text.contains("/s"));
     assert!(kernel.contains("matmul"), "{kernel}");
     process.work();
@@ -126,19 +126,19 @@ fn the_live_view_in_a_terminal() {
     screen.key("q");
     let text = screen.wait_for("status=0");
     assert!(text.contains("ready>") && !text.contains("1 Devices"), "the shell's screen is back:\n{text}");
-    // The terminal echoes again, and a line ends where it should.
+    // Echo and line endings of the terminal are restored.
     screen.type_line("echo back-$((40 + 2))");
     screen.wait_for("\nback-42\n");
 }
 
-/// The parameters of all signs on the screen that set a colour, in the foreground or behind.
+/// Returns the parameters of all colour escape sequences on the screen.
 fn colours(text: &str) -> Vec<u32> {
     let signs = text.split("\x1b[").skip(1).filter_map(|rest| rest.split_once('m'));
     let numbers = signs.flat_map(|(sign, _)| sign.split(';').filter_map(|number| number.parse().ok()));
     numbers.filter(|number| matches!(number, 30..=38 | 40..=48 | 90..=97 | 100..=107)).collect()
 }
 
-/// Colours where the terminal has them, and none for a user who wants none: the screen says the same without.
+/// Colours are used if the terminal supports them and `NO_COLOR` is not set; the text is the same without.
 #[test]
 fn colours_are_those_that_the_user_wants() {
     let Some(screen) = Screen::new(80, 24) else { return };

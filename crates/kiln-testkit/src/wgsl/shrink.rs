@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_needed_goes() {
+    fn lines_that_are_not_needed_are_removed() {
         let text = "//: seed 1\nfn main() {\n  let a = 1;\n  if (a) {\n    bug();\n  } else {\n    b();\n  }\n  \
                     for (;;) {\n    i++; // keep\n    c();\n  }\n}\nfn other() {\n}\n";
         let seen = shrink(text, |text| text.contains("if (a) {\n    bug();\n") && text.contains("for (;;) {\n    i++"));

@@ -205,7 +205,7 @@ impl Name {
     }
 }
 
-/// Reports an index past the last GPU as an invalid name. If there is no GPU at all, the driver's message is more
+/// Reports an index past the last GPU as an invalid name. Without any GPU, the driver's message is more
 /// useful and is kept.
 fn explain(error: Error, name: &str, index: usize, listed: &[DeviceInfo]) -> Error {
     let gpus = listed.len().saturating_sub(1);

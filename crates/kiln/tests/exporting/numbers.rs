@@ -137,7 +137,7 @@ fn kernels_move(watch: &Watch, device: &Device) {
 }
 
 #[test]
-fn a_request_beyond_the_budget_is_told() {
+fn a_request_beyond_the_budget_is_counted() {
     let config = PoolConfig { budget_bytes: Some(1 << 20), ..PoolConfig::default() };
     let pool = PoolOptions::new().config(config);
     let device = Device::cpu_with(CpuOptions::new().threads(1).pool(pool)).unwrap();
@@ -194,7 +194,7 @@ fn kernels_are_timed_as_long_as_the_watch_lives() {
 
 /// Counting continues until the last of several watches ends, and is not restarted by any.
 #[test]
-fn kernels_are_timed_until_the_last_who_wants_it_is_gone() {
+fn kernels_are_timed_until_the_last_watch_ends() {
     let device = cpu();
     let launches = || device.kernel_statistics().iter().map(|kernel| kernel.launches).sum::<u64>();
     let (first, second) = (Watch::new(), Watch::new());
@@ -214,5 +214,5 @@ fn kernels_are_timed_until_the_last_who_wants_it_is_gone() {
         end();
         work(&device).unwrap();
     }
-    assert_eq!(launches(), 4, "counted although nobody wants it");
+    assert_eq!(launches(), 4, "counted after the last watch ended");
 }

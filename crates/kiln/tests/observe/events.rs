@@ -96,7 +96,7 @@ fn caches_tell_misses_then_hits_and_compiles_tell_their_time() {
 }
 
 #[test]
-fn pools_tell_what_they_take_and_give_back() {
+fn pools_report_allocations_and_releases() {
     for device in open() {
         let bytes = 40 << 20;
         let events = events_of(&device, || {

@@ -19,7 +19,7 @@ fn is_timed(device: &Device) -> bool {
 
 /// A chain of elementwise ops is one launch, with the name and cost that `explain` reports.
 #[test]
-fn a_fused_chain_is_one_launch_with_the_bytes_that_explain_tells() {
+fn a_fused_chain_is_one_launch_with_the_bytes_that_explain_reports() {
     for device in open() {
         let x = Tensor::ones(1000, DType::F32, &device).unwrap();
         x.eval().unwrap();

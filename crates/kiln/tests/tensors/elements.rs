@@ -55,7 +55,7 @@ fn sample(op: &ElementOp, types: &Types, shape: &[usize], rng: &mut Rng) -> Vec<
     types.args.iter().zip(op.intervals()).map(draw).collect()
 }
 
-/// What the op gives for these arguments, of the entry's reference.
+/// Returns the result of the op's reference for these arguments.
 fn reference(op: &ElementOp, result: DType, args: &[Array]) -> Array {
     let mut place = 0;
     let shape = args[0].shape().to_vec();
@@ -75,7 +75,8 @@ fn check(subject: &Subject, op: &'static ElementOp, types: &Types, args: &[Array
     data::check(&what, &found, types.result, &wanted, op.error_bound(types.result));
 }
 
-/// What a device is tested with: without `f16`, a GPU runs the kernels of the other dtypes as they were.
+/// Returns the ops and dtypes to test on a device. A GPU opened without `f16` is only tested with `f16`: its other kernels are those of the
+/// GPU with it.
 fn cases(subject: &Subject) -> Vec<(&'static ElementOp, Types)> {
     let every = op::all().iter().flat_map(|&op| Types::of(op).into_iter().map(move |types| (op, types)));
     let is_tested = |types: &Types| {
@@ -101,7 +102,7 @@ fn sizes_around_the_widths() {
     }
 }
 
-/// Every op and dtype in every layout and rank. Where each argument has its own layout, they take turns.
+/// Every op and dtype in every layout and rank. The arguments of one call have different layouts.
 #[test]
 fn layouts_and_ranks() {
     let shapes: [&[usize]; 8] =
@@ -109,7 +110,7 @@ fn layouts_and_ranks() {
     for subject in devices::all() {
         let mut rng = Rng::new(2);
         for (number, (op, types)) in cases(subject).into_iter().enumerate() {
-            // How elements are found does not depend on the op: on a GPU, each op has its turn with one shape.
+            // Index computations do not depend on the op, so on a GPU each op is tested with one of the shapes.
             let own = [shapes[number % shapes.len()]];
             for shape in if subject.takes_wgsl { &own[..] } else { &shapes } {
                 let args = sample(op, &types, shape, &mut rng);

@@ -337,7 +337,7 @@ fn devices_are_never_mixed() {
 
 /// An index out of range is an error on read, with the index and the length; no other element is read instead.
 #[test]
-fn indices_out_of_range_are_told() {
+fn indices_out_of_range_are_errors() {
     let device = devices::cpu();
     let table = f32s(&[3, 2]);
     for index in [Tensor::from_slice(&[0u32, 3], 2, device), Tensor::from_slice(&[0i32, -4], 2, device)] {

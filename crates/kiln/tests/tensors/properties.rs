@@ -19,7 +19,7 @@ enum Mode {
     Sometimes,
 }
 
-/// How many ops a computation has.
+/// The number of ops of a computation.
 const OPS: usize = 24;
 
 /// Runs the computation of a seed; the last few tensors are its results.

@@ -35,7 +35,7 @@ fn a_long_row_averages_to_one() {
 
 /// Small numbers are not lost next to a large one: rows are summed in parts, not sequentially.
 #[test]
-fn small_numbers_beside_a_large_one_are_not_lost() {
+fn small_numbers_are_not_lost_next_to_a_large_one() {
     for subject in devices::all() {
         let mut numbers = vec![1.0f32; 1 << 16];
         numbers[0] = 16_777_216.0;

@@ -69,7 +69,7 @@ fn search(pair: &Pair, features: Features, count: u64) {
         match pair.check(&Case::parse(&text).unwrap()) {
             // Another process may have removed the same file already.
             None => drop(std::fs::remove_file(&path)),
-            Some(finding) => findings.push(tell(pair, &path, &text, &finding)),
+            Some(finding) => findings.push(describe(pair, &path, &text, &finding)),
         }
         if (seed - first) % 100 == 99 {
             println!("{} programs, {} findings, {:.0?}", seed - first + 1, findings.len(), begin.elapsed());
@@ -82,7 +82,7 @@ fn search(pair: &Pair, features: Features, count: u64) {
 }
 
 /// The report of a finding, with the smallest program that shows it, which is written to a file.
-fn tell(pair: &Pair, path: &Path, text: &str, finding: &Finding) -> String {
+fn describe(pair: &Pair, path: &Path, text: &str, finding: &Finding) -> String {
     let still = |text: &str| {
         let found = Case::parse(text).ok().and_then(|case| pair.check(&case));
         found.filter(|found| found.is_like(finding))

@@ -8,7 +8,7 @@ use kiln::{Device, ErrorKind};
 use kiln_testkit::wgsl::{Case, compare};
 use std::sync::OnceLock;
 
-/// What is compared with the GPU.
+/// A GPU and the device that is compared with it.
 pub(crate) struct Pair {
     gpu: Device,
     other: Device,
@@ -17,7 +17,7 @@ pub(crate) struct Pair {
     pub(crate) has_subgroups: bool,
 }
 
-/// What went wrong.
+/// A failure of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Finding {
     /// The results differ, as described.

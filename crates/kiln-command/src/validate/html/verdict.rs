@@ -1,4 +1,4 @@
-//! The head of the report: how many claims are shown, where and when.
+//! The head of the report: the number of claims shown, the device and the date.
 
 use super::number::{digits, moment, percent, seconds};
 use super::status::{class, shape};

@@ -228,7 +228,7 @@ fn plots_without_data_say_what_measures_them() {
 }
 
 #[test]
-fn what_is_not_a_number_is_a_dash() {
+fn missing_numbers_are_a_dash() {
     let mut report = fixture();
     let claim = &mut report.claims[0];
     (claim.ratio, claim.interval, claim.value) = (Some(f64::NAN), Some([f64::NAN; 2]), Some(f64::INFINITY));
