@@ -137,7 +137,8 @@ pub struct BoundValue {
     pub bytes: Vec<u8>,
 }
 
-/// What a device prepared for the buffers of a dispatch, such as a bind group. Stored here for later submissions.
+/// The object that a device prepared for the buffers of a dispatch, such as a bind group. Stored here for later
+/// submissions.
 type Prepared = Arc<OnceLock<Box<dyn Any + Send + Sync>>>;
 
 impl Dispatch {
@@ -191,7 +192,7 @@ impl Dispatch {
         }
         check_bound(self.kernel.reflection(), &buffers)
             .map_err(|error| error.context(format!("replay of kernel `{}`", self.kernel.name())))?;
-        // What the device prepared was for the old buffers.
+        // The prepared object refers to the old buffers.
         Ok(Self { buffers, prepared: Prepared::default(), ..self.clone() })
     }
 

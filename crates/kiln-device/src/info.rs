@@ -19,8 +19,8 @@ pub struct DeviceInfo {
     pub driver_version: String,
     /// The compiler of WGSL kernels, with versions; `None` if the device runs no WGSL kernels.
     pub compiler: Option<String>,
-    /// A hash of everything above and of all properties that affect compiled kernels. It is the same in every process
-    /// and changes when the driver is updated.
+    /// A hash of the name, the driver and all other properties that affect compiled kernels, but not of the id or the
+    /// compiler. It is the same in every process and changes when the driver is updated.
     pub fingerprint: String,
     /// The limits of the device.
     pub limits: DeviceLimits,
@@ -116,7 +116,7 @@ pub enum Feature {
     Neon,
     /// Half-precision arithmetic on Arm.
     NeonF16,
-    /// Shaders passed to the driver without translation.
+    /// Code in the driver's format, such as SPIR-V from Kiln's translation, which wgpu passes to the driver unchanged.
     PassthroughShaders,
     /// The driver's pipeline cache.
     PipelineCache,

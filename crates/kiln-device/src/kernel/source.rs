@@ -83,8 +83,8 @@ pub struct KernelOptions {
     /// key.
     pub debug_info: bool,
     /// Lets the driver contract a multiplication and an addition into one operation with a single rounding, as WGSL
-    /// allows. Default: on. If off, each operation rounds separately; only devices that accept translated code support
-    /// that.
+    /// allows. Default: on. If off, each operation rounds separately. The CPU device supports that, and a Vulkan GPU
+    /// with [`Feature::PassthroughShaders`](crate::Feature::PassthroughShaders); other GPUs return `Unsupported`.
     pub fast_math: bool,
     /// Checks that indices are within arrays and buffers. Default: on. If off, an index out of bounds is undefined
     /// behaviour on a GPU. The CPU device then omits only the checks that it proves redundant, because out of bounds is
@@ -137,6 +137,7 @@ impl Optimisation {
 pub enum KernelFlag {
     /// Leaves loops unbounded. By default each loop has a counter that ends it after 2^64 iterations, because a driver
     /// may treat an infinite loop as undefined behaviour; the counter slows down compilation and prevents unrolling.
+    /// On the CPU device, loops then do not check the time limit of the dispatch.
     UnboundedLoops,
     /// Leaves workgroup memory uninitialised. By default it is zero-initialised.
     UninitialisedWorkgroup,

@@ -83,7 +83,8 @@ impl Device {
     }
 
     /// Turns `tracing` spans with the target `kiln` on or off: `submission`, `kernel_ready`, `graph_run` and
-    /// `pool_cleanup`, with events for kernels and caches. Without the feature `events` of the crate there are none.
+    /// `pool_cleanup`, with events for kernels and caches. Without the feature `events` of the crate, no spans are
+    /// opened.
     pub fn set_tracing(&self, on: bool) {
         if let Some(recorder) = self.api().recorder() {
             recorder.set_tracing(on);

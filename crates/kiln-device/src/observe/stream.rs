@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const MAX_QUEUED: usize = 1 << 16;
 /// The maximum time before an event is delivered. Waking the thread for each event would cost more than delivering it.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// The maximum number of events between two flushes of a watcher: about ten kilobytes as lines.
+/// The maximum number of events between two flushes of a watcher. A line of an event has 100 to 300 bytes.
 const MAX_UNFLUSHED: u64 = 256;
 
 /// Identifies a watcher of a device, to remove it.
@@ -78,6 +78,7 @@ pub(super) struct Stream {
     ids: u64,
 }
 
+/// The records that the delivery thread has not taken yet.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -91,7 +92,7 @@ struct State {
     events: usize,
     /// Events dropped since the last record.
     dropped: u64,
-    /// Whether a caller waits for one of the records.
+    /// Whether one of the records must be delivered at once, because a caller may wait for it.
     is_urgent: bool,
     /// Whether the delivery thread is running.
     is_running: bool,
@@ -176,6 +177,7 @@ impl Stream {
         !self.watchers.is_empty()
     }
 
+    /// Returns the watcher that was added last.
     pub(super) fn last(&self) -> Option<WatchId> {
         self.watchers.last().copied()
     }
@@ -212,7 +214,7 @@ impl Stream {
         self.watchers.remove(place);
         let (report, reported) = mpsc::channel();
         // A watcher may remove a watcher, or drop the last handle of the device: the delivery thread must not wait for
-        // itself.
+        // itself. It gets an empty report here; the real one below is never received.
         if self.thread == Some(std::thread::current().id()) {
             let _ = report.send(WatchReport::default());
         }

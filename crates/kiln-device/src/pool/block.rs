@@ -120,7 +120,7 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
         &self.block().core.memory
     }
 
-    /// Locks a range of bytes for shared access: others may read them, nobody writes or moves them.
+    /// Locks a range of bytes for shared access: other threads may read them, but not write or move them.
     ///
     /// Blocks while someone holds exclusive access. If this thread holds it, the call deadlocks.
     ///

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Pressure ends at this fraction of the threshold at which it begins.
 const PRESSURE_END: f64 = 0.8;
 
+/// The byte limit of a pool, and the bytes that are reserved under it.
 #[derive(Default)]
 pub(crate) struct Budget {
     limit: AtomicU64,
@@ -20,7 +21,8 @@ pub(crate) struct Budget {
 pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
     bytes: u64,
-    reserved_bytes: u64,
+    /// All reserved bytes, including these, at the time of the reservation.
+    total_bytes: u64,
 }
 
 impl Budget {
@@ -49,7 +51,7 @@ impl Budget {
         // A compare-exchange loop, so that concurrent reservations do not exceed the limit together.
         let add = |reserved: u64| reserved.checked_add(bytes).filter(|reserved| *reserved <= limit);
         let before = self.reserved.fetch_update(Relaxed, Relaxed, add).ok()?;
-        Some(Reservation { budget: self, bytes, reserved_bytes: before + bytes })
+        Some(Reservation { budget: self, bytes, total_bytes: before + bytes })
     }
 
     /// Releases kept bytes. Returns the bytes that stay reserved.
@@ -90,8 +92,8 @@ impl Budget {
     /// The threshold has hysteresis: pressure ends well below `begin`, otherwise each cleanup would end it and the next
     /// requests would begin it again.
     pub(crate) fn update_pressure(&self, begin: f64) -> bool {
-        let mark = if self.is_pressured() { begin * PRESSURE_END } else { begin };
-        self.set_pressured(self.is_over() || self.pressure() > mark)
+        let threshold = if self.is_pressured() { begin * PRESSURE_END } else { begin };
+        self.set_pressured(self.is_over() || self.pressure() > threshold)
     }
 
     /// Sets whether the pool is under pressure. Returns whether it changed.
@@ -108,10 +110,10 @@ impl Budget {
 impl Reservation<'_> {
     /// Keeps the bytes reserved. Returns the total reserved bytes at the time of the reservation.
     pub(crate) fn keep(self) -> u64 {
-        let reserved = self.reserved_bytes;
-        self.budget.peak.fetch_max(reserved, Relaxed);
+        let total = self.total_bytes;
+        self.budget.peak.fetch_max(total, Relaxed);
         std::mem::forget(self);
-        reserved
+        total
     }
 }
 

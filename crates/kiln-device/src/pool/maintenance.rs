@@ -43,6 +43,7 @@ impl Maintenance {
         self.clock.as_ref().map_or_else(|| self.origin.elapsed(), Clock::now)
     }
 
+    /// Returns the time until the next maintenance: at least 1 ms, so that the thread never spins.
     pub(crate) fn until_due(&self, interval: Duration) -> Duration {
         let due = self.last.lock().saturating_add(interval);
         due.saturating_sub(self.now()).max(Duration::from_millis(1))
@@ -116,6 +117,7 @@ impl Signal {
             // Unlocked, so that closing the pool can set the flag during a sweep.
             parking_lot::MutexGuard::unlocked(&mut stop, || {
                 core.maintain_if_due();
+                // Lets the memory clean up after freed blocks.
                 core.memory.tidy();
             });
         }

@@ -32,8 +32,9 @@ pub trait AllocationStrategy: Send + Sync + fmt::Debug + 'static {
     /// above all classes are allocated directly.
     fn class_bytes(&self) -> Vec<u64>;
 
-    /// Returns how many free blocks a class may cache from now on. Called at each maintenance, and when a class
-    /// requests a block from the driver shortly after it released one.
+    /// Returns how many free blocks a class may cache from now on. Called only if
+    /// [`PoolConfig::adaptive`](super::PoolConfig::adaptive) is on: at each maintenance, and when no free block serves
+    /// a request although the class released blocks for lack of room since the last call.
     fn cached_limit(&self, demand: &ClassDemand) -> u32;
 
     /// Returns the size of the largest free block that may serve a request of `class_bytes` if its own class has none.
@@ -43,7 +44,7 @@ pub trait AllocationStrategy: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// The demand of a class since the last maintenance, for [`AllocationStrategy::cached_limit`].
+/// The demand of a class since the last call of [`AllocationStrategy::cached_limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassDemand {
     /// The size of the class in bytes.
@@ -62,8 +63,8 @@ pub struct ClassDemand {
     pub idle_blocks: u32,
 }
 
-/// The default: four classes per power of two from 256 B to 256 MiB (padding of at most a quarter), with adaptive
-/// limits.
+/// The default: four classes per power of two from 256 B to 256 MiB, with adaptive limits. Padding is at most a quarter
+/// of a request above 256 B, which is a fifth of its block.
 ///
 /// A class that thrashes doubles its limit; the limit of a class with idle blocks decreases towards the configured one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,6 +76,7 @@ impl AllocationStrategy for FineClasses {
     }
 
     fn class_bytes(&self) -> Vec<u64> {
+        // 4/4, 5/4, 6/4 and 7/4 of each power of two.
         let steps = (SMALLEST_LOG2..LARGEST_LOG2).flat_map(|log2| (0..4).map(move |step| (4 + step) << (log2 - 2)));
         steps.chain([1 << LARGEST_LOG2]).collect()
     }
@@ -106,11 +108,14 @@ impl AllocationStrategy for PowersOfTwo {
 const SMALLEST_LOG2: u32 = 8;
 const LARGEST_LOG2: u32 = 28;
 
+/// Returns the new limit: doubled if the class thrashes, otherwise decreased by half of its idle blocks.
 fn follow_demand(demand: &ClassDemand) -> u32 {
+    // Blocks were released for lack of room, and then requested from the driver again.
     let thrashed = demand.overflowed > 0 && demand.missed > 0;
     let wanted = if thrashed {
         demand.current_limit.saturating_mul(2).max(1)
     } else {
+        // Half of them, so that the limit decreases over several intervals.
         demand.current_limit.saturating_sub(demand.idle_blocks / 2)
     };
     // A configured limit of zero disables caching, which thrashing must not override.
