@@ -18,8 +18,9 @@ pub fn list() -> Vec<DeviceInfo> {
 
 /// Returns all usable GPUs without opening one.
 ///
-/// Their ids are `gpu:0`, `gpu:1` and so on: discrete GPUs first, then integrated and virtual ones, software drivers
-/// last. A GPU that is reachable through several backends is listed once. The order is the same in every process.
+/// Their ids are `gpu:0`, `gpu:1` and so on: discrete GPUs first, then integrated ones, virtual ones and those of
+/// unknown kind, software drivers last. A GPU that is reachable through several backends is listed once. The order is
+/// the same in every process.
 ///
 /// # Errors
 /// Returns `Unsupported` if there is no GPU; the message names the backends that were searched and what to install.
@@ -37,6 +38,8 @@ pub(crate) struct AdapterConfig {
     index: usize,
     pub(crate) features: wgpu::Features,
     pub(crate) limits: wgpu::Limits,
+    /// An error if the options require access in place and the adapter cannot map storage. Opening the device returns
+    /// it; listing ignores it.
     pub(crate) default_usage: Result<Usage>,
     pub(crate) target: Target,
 }
@@ -78,20 +81,22 @@ pub(crate) fn find() -> Result<Vec<wgpu::Adapter>> {
 
 /// Creates a wgpu instance. It is not kept, because the crate has no process-wide state.
 fn instance() -> wgpu::Instance {
-    // The validation layers of the drivers are off: they find bugs in wgpu, and cost a multiple of the work itself.
+    // Vulkan's validation layers are off: they find bugs in wgpu, and take several times as long as the work itself.
     let flags = wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL | wgpu::InstanceFlags::DISCARD_HAL_LABELS;
-    // Where there is no loader, an instance without backends says so when it is asked for an adapter.
+    // Without a Vulkan loader the fallback has no backend on Linux; its error names what is missing when an adapter is
+    // requested (see `none_found`).
     without_displays(flags).unwrap_or_else(|| {
         let descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         wgpu::Instance::new(wgpu::InstanceDescriptor { backends: BACKENDS, flags, ..descriptor })
     })
 }
 
-/// Creates an instance that does not know the window systems of Linux.
+/// Creates a Vulkan instance without the surface extensions of Wayland and X11.
 ///
-/// With their extensions, Mesa's device selection layer connects to the display server to sort the GPUs. On a machine without
-/// a screen the libraries of the window systems then write to standard error, `error: XDG_RUNTIME_DIR is invalid or not set` for each GPU. Without these
-/// extensions nothing connects, and no environment variable or file descriptor of the process is touched.
+/// With these extensions, Mesa's device selection layer connects to the display server to sort the GPUs. On a machine
+/// without a display, the client libraries then write `error: XDG_RUNTIME_DIR is invalid or not set` to standard error
+/// for each GPU. Without them nothing connects, and Kiln does not need to change environment variables or file
+/// descriptors of the process.
 #[cfg(all(unix, not(target_vendor = "apple"), not(target_os = "android")))]
 fn without_displays(flags: wgpu::InstanceFlags) -> Option<wgpu::Instance> {
     use wgpu::hal::vulkan;
@@ -107,10 +112,11 @@ fn without_displays(flags: wgpu::InstanceFlags) -> Option<wgpu::Instance> {
     let edit = |args: vulkan::CreateInstanceCallbackArgs<'_, '_, '_>| {
         args.extensions.retain(|name| !DISPLAYS.contains(name));
     };
-    // SAFETY: wgpu asks callbacks to keep all extensions, because it may use those that it has listed. It uses these three to create surfaces
-    // alone, looks for them in the list of the instance before that, and Kiln creates no surface. `VK_KHR_surface`, on which swapchains depend, stays.
+    // SAFETY: wgpu requires that the callback keeps all listed extensions, because wgpu may use them. It uses these
+    // three only to create surfaces, after looking them up in the instance's list, and Kiln creates no surface.
+    // `VK_KHR_surface`, which swapchains depend on, stays.
     let instance = unsafe { vulkan::Instance::init_with_callback(&descriptor, Some(Box::new(edit))) }.ok()?;
-    // SAFETY: the instance was just made, and is given away here.
+    // SAFETY: the instance was just created, and its ownership moves to wgpu here.
     Some(unsafe { wgpu::Instance::from_hal::<wgpu::hal::api::Vulkan>(instance) })
 }
 

@@ -73,7 +73,7 @@ impl Block {
     pub(crate) fn lock(&self) -> Result<HostLock<'_>> {
         let guard = self.host.lock();
         if guard.get() {
-            let message = "expected a buffer that is not mapped, found it mapped by an outer call of the same function";
+            let message = "expected a buffer that is not mapped, found it mapped by an outer call on the same thread";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         Ok(HostLock(guard))

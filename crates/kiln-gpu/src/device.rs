@@ -45,6 +45,7 @@ pub struct GpuDevice {
     timeline: Arc<Timeline>,
     target: Target,
     kernels: Kernels,
+    /// Uniform buffers for the values of dispatches.
     pages: Pages,
     value_alignment: u32,
 }
@@ -103,7 +104,7 @@ impl GpuDevice {
 
     /// Returns the wgpu device.
     ///
-    /// A wgpu error that no error scope catches ends the Kiln device, as a lost device does.
+    /// A wgpu error that no error scope captures puts the Kiln device into the lost state.
     pub fn wgpu_device(&self) -> &wgpu::Device {
         &self.timeline.device
     }
@@ -236,7 +237,7 @@ fn install_callbacks(timeline: &Timeline) {
     let fault = Arc::clone(&timeline.fault);
     timeline.device.set_device_lost_callback(move |reason, message| {
         let separator = if message.is_empty() { "" } else { ": " };
-        fault.set_lost(&format!("the driver says {reason:?}{separator}{}", one_line(&message)));
+        fault.set_lost(&format!("the driver reported {reason:?}{separator}{}", one_line(&message)));
     });
     let fault = Arc::clone(&timeline.fault);
     timeline.device.on_uncaptured_error(Arc::new(move |error| {

@@ -42,7 +42,7 @@ impl<'a> ResolvedCommand<'a> {
                 let bound = bind(gpu, kernel, dispatch)?;
                 Ok(Self::Dispatch(ResolvedDispatch { kernel, bound, values: None, offsets, workgroups, dispatch }))
             }
-            other => Err(error!(Unsupported, "expected a known command, found {other:?}")),
+            other => Err(error!(Unsupported, "expected a copy, zero or dispatch command, found {other:?}")),
         }
     }
 
@@ -51,7 +51,7 @@ impl<'a> ResolvedCommand<'a> {
         let (first, second, bound) = match self {
             Self::Copy { from: (from, _), to: (to, _), .. } => (Some(from), Some(to), &[][..]),
             Self::Zero { block, .. } => (Some(block), None, &[][..]),
-            Self::Dispatch(run) => (None, None, &run.bound.blocks[..]),
+            Self::Dispatch(dispatch) => (None, None, &dispatch.bound.blocks[..]),
         };
         [first, second].into_iter().flatten().chain(bound)
     }
@@ -100,15 +100,15 @@ fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<Resolved
     let page = gpu.pages().fill(gpu.timeline(), &values);
     if let Some(page) = &page {
         for command in &mut commands {
-            if let ResolvedCommand::Dispatch(run) = command {
-                run.values = gpu.kernels().bind_values(run.kernel, page.id, &page.buffer)?;
+            if let ResolvedCommand::Dispatch(dispatch) = command {
+                dispatch.values = gpu.kernels().bind_values(dispatch.kernel, page.id, &page.buffer)?;
             }
         }
     }
     Ok((commands, page))
 }
 
-/// Encodes resolved commands and submits them.
+/// Encodes resolved commands and submits them. `map` also calls it, for copies to and from staging buffers.
 pub(crate) fn run(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Result<u64> {
     let submission = check(&timeline.device, "encode a command list", || encode(timeline, commands))?;
     let mut blocks: Vec<&Block> = commands.iter().flat_map(ResolvedCommand::blocks).collect();

@@ -44,7 +44,7 @@ pub(crate) fn write(
     }
     match block.usage {
         Usage::Shared | Usage::Upload => map_write(timeline, block, range, write),
-        // wgpu maps a download buffer for reading only, and a storage buffer not at all.
+        // wgpu maps a download buffer only for reading, and cannot map a storage buffer.
         _ => {
             let words = whole_words(&range, wgpu::COPY_BUFFER_ALIGNMENT);
             let mut bytes = Vec::new();

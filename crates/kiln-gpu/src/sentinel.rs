@@ -100,7 +100,7 @@ mod tests {
         let device = crate::open(0, GpuOptions::new()).unwrap();
         let buffer = device.buffer_from(&[1u32; 4]).unwrap();
         buffer.zero().unwrap();
-        assert_eq!(buffer.read().unwrap(), [0; 4], "the tokens of these travel");
+        assert_eq!(buffer.read().unwrap(), [0; 4], "the tokens of these submissions arrive");
         let timeline = GpuDevice::of(&device).unwrap().timeline();
         let sentinel = timeline.sentinels.take(&timeline.device);
         let commands = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()).finish();

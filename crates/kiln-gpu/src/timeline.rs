@@ -117,7 +117,8 @@ impl Timeline {
     /// too.
     pub(crate) fn enqueue(&self, submission: Option<Submission>) -> Result<u64> {
         self.fault.check()?;
-        let (commands, proof) = submission.map(|s| (s.commands, (s.sentinel, s.profiled))).unzip();
+        // An empty submission has nothing to verify or time.
+        let (commands, tracking) = submission.map(|s| (s.commands, (s.sentinel, s.profiled))).unzip();
         let submitted = Instant::now();
         // The lock makes the order of numbers that of the queue. Callbacks that wgpu runs during `submit` must not take
         // it.
@@ -125,7 +126,7 @@ impl Timeline {
         let index = check(&self.device, "run a submission", || self.queue.submit(commands))?;
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         let completion = Completion { progress: Arc::clone(&self.progress), fault: Arc::clone(&self.fault), number };
-        match proof {
+        match tracking {
             Some((sentinel, profiled)) => {
                 // Before the sentinel, so that a thread that has waited for the submission finds its launches recorded.
                 if let Some(profiled) = profiled {

@@ -55,7 +55,7 @@ impl Timestamps {
         &self.recorder
     }
 
-    /// Prepares to time the launches of a submission.
+    /// Prepares to time the launches of a submission. They are only counted if the device has no timestamps.
     pub(crate) fn profile(&self, device: &wgpu::Device, runs: Vec<KernelRun>) -> ProfiledLaunches {
         let capacity = runs.len().min(MAX_DISPATCHES);
         if self.period_ns.is_none() || capacity == 0 {
@@ -97,6 +97,7 @@ impl Timestamps {
         let last = pairs().take(runs.len()).filter(is_plausible).map(|(_, ended)| ended).max().unwrap_or(first);
         let start = self.clock.lock().host_time(first..last, period_ns, submitted, Instant::now());
         let nanos = |tick: u64| nanos(tick - first, period_ns);
+        // `nanos` is monotonic, so the difference of durations cannot underflow.
         for (run, (began, ended)) in runs.iter_mut().zip(pairs()).filter(|(_, pair)| is_plausible(pair)) {
             run.time = Some((start + nanos(began), nanos(ended) - nanos(began)));
         }

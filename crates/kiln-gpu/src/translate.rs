@@ -122,7 +122,7 @@ fn to_wgsl(program: &KernelModule) -> Result<String> {
     let name = program.key.name();
     if !program.key.options().fast_math {
         let message = format!(
-            "{name}: expected `fast_math`, because the device accepts no translated code (feature `{}`), found it off",
+            "{name}: expected `fast_math`, which only a Vulkan device with the feature `{}` can disable, found it off",
             Feature::PassthroughShaders
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
