@@ -30,13 +30,14 @@ pub type CacheError = ErrorOf<CacheErrorKind>;
 pub enum CacheErrorKind {
     /// A setting is zero or contradicts another: fix the call. Nothing was changed.
     InvalidArgument,
-    /// Two kernel types have the same `CACHE_NAME`: rename one of them.
+    /// Two caches of a registry have the same name, such as the `CACHE_NAME` of two types: rename one of them.
     DuplicateName,
     /// A creation requested the resource that it is creating, directly or through another thread: break the cycle.
     Reentrant,
     /// The creation that this caller waited for panicked in another thread: call again.
     CreationPanicked,
-    /// The creation that this caller waited for failed with an error of another type: call again.
+    /// The creation that this caller waited for failed in another thread, whose error type is not the caller's: call
+    /// again.
     CreationFailed,
 }
 

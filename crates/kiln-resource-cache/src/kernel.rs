@@ -16,7 +16,8 @@ impl<T: From<CacheError> + Clone + Send + Sync + 'static> CreationError for T {}
 
 /// A kind of resource that is expensive to create: a compiled kernel, a pipeline, a plan.
 ///
-/// The implementing type is only a name and is never constructed. A registry has one cache for each such type.
+/// The implementing type is only a name and is never constructed. A registry has one cache for each such type. The
+/// trait is named for its first use, compiled kernels; any resource qualifies.
 ///
 /// ```
 /// use kiln_resource_cache::{CacheError, CacheRegistry, CacheableKernel};
@@ -56,7 +57,8 @@ pub trait CacheableKernel: 'static {
     type CachedResource: Send + Sync + 'static;
     /// The parameters of a lookup.
     type Params;
-    /// Additional input of the creation, which is not part of the key.
+    /// Additional input of the creation, which is not part of the key: a hit ignores it. All lookups in one registry
+    /// must therefore pass equivalent values; use one registry per device otherwise.
     type Device: Send + Sync + 'static;
     /// The error of the creation. All threads that wait for a failed creation receive a clone.
     type Error: CreationError;

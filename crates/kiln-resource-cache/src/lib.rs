@@ -109,7 +109,7 @@
 //!   limit, if one of its 32 shards has more than 64 hits in 4 ms, uses of an entry that was already used since the
 //!   last insertion are sampled, about one hit in 64: their order, their time and
 //!   [`CacheMetrics::max_entry_reuse_count`] are then those of the sample, also for up to 94 hits of the shard after
-//!   the run. Hits and misses are always counted exactly.
+//!   that burst. Hits and misses are always counted exactly.
 //! - **Cost.** A hit takes one uncontended lock and does not allocate; `cargo bench -p kiln-resource-cache` compares it
 //!   with `quick_cache` and `moka`. Without a sink nothing is formatted. The order is updated by evictions and not by
 //!   hits: after a hit on each of a million entries, the next eviction takes a third of a second, once.

@@ -101,7 +101,8 @@ impl EvictionPolicy {
         }
     }
 
-    /// Creates a policy that evicts the least recently used entry first; add limits with the `with_*` methods.
+    /// Creates a policy that evicts the least recently used entry first; add limits with the `with_*` methods. Without
+    /// limits it equals [`none`](Self::none).
     pub const fn lru() -> Self {
         Self::none()
     }
@@ -210,7 +211,8 @@ impl EvictionPolicy {
         self
     }
 
-    /// Returns the eviction order. Under a [ranking](Self::ranked) it only applies to idle entries.
+    /// Returns the eviction order. Under a [ranking](Self::ranked) it applies to idle entries, and to entries that a
+    /// registry evicts for its byte budget or a trim.
     pub const fn order(&self) -> EvictionOrder {
         self.order
     }
@@ -261,7 +263,8 @@ impl EvictionPolicy {
         }
     }
 
-    /// Returns how many entries may stay before an insertion: all that fit, or a batch less if none fits.
+    /// Returns how many entries may stay before an insertion: one less than `max_entries`, or a batch less if the cache
+    /// is full.
     pub(crate) fn entries_before_insertion(&self, len: usize) -> usize {
         match self.max_entries {
             Some(max) if len >= max => max.saturating_sub(self.batch).max(self.min_entries).min(max - 1),

@@ -74,6 +74,7 @@ impl<W: Write> LineOutput<W> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
+            // Bytes of this call were written, and others are missing.
             self.is_torn = !rest.is_empty();
         }
         self.writer.flush()

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Totals that were not compared with the directory for longer than this are not trusted.
 const RELIST_INTERVAL: Duration = Duration::from_secs(3600);
-/// The clock may be set back by this much; times of last use beyond it are ignored.
+/// The clock may be set back by this much. Entries whose last use is further in the future are evicted first.
 const MAX_CLOCK_STEP: Duration = Duration::from_secs(3600);
 /// On a slow disk, an eviction stops after this time once the limits hold, because other processes wait for the lock.
 const MAX_EVICTION_TIME: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ impl Listing {
     }
 }
 
-/// Removed and remaining entries.
+/// The totals of removed and remaining entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShrinkResult {
     pub(super) removed: Totals,
@@ -80,7 +80,8 @@ impl DiskStore {
         Ok(listing)
     }
 
-    /// Makes room for an entry of `bytes` bytes and returns the length of the entry that it replaces.
+    /// Makes room for an entry of `bytes` bytes and returns the length of the entry that it replaces. That entry is not
+    /// evicted: a lookup finds it until the new file is renamed over it.
     pub(super) fn make_room(
         &self,
         guard: &mut LockGuard<'_>,
@@ -98,7 +99,7 @@ impl DiskStore {
         let listing = self.list()?;
         // Evicts to 90 % of the exceeded limit, so that the next listing is only due after a tenth of the store was
         // written.
-        let low = |limit: u64, is: u64| if is > limit { limit - limit / 10 } else { limit };
+        let low = |limit: u64, total: u64| if total > limit { limit - limit / 10 } else { limit };
         let total = with_new(listing.totals());
         let (low_entries, low_bytes) = (low(max_entries, total.entries), low(max_bytes, total.bytes));
         let began = self.options.now();
@@ -127,20 +128,20 @@ impl DiskStore {
         mut is_unwanted: impl FnMut(&ListedEntry, Totals) -> bool,
     ) -> Result<ShrinkResult, StoreError> {
         let mut result = ShrinkResult { left: listing.totals(), ..ShrinkResult::default() };
-        let mut there = BTreeSet::new();
+        let mut remaining = BTreeSet::new();
         for entry in &listing.entries {
             if is_unwanted(entry, result.left) && file::remove(&self.entry_path(&entry.id)).is_ok() {
                 result.left = result.left.minus(entry.bytes);
                 result.removed = result.removed.plus(entry.bytes);
             } else {
-                there.insert(entry.id);
+                remaining.insert(entry.id);
             }
         }
         let fault = |error| StoreError::from_io("write totals of", &self.dir, &error);
         // After the removals: a process that is killed in between leaves totals that are too high, never too low.
         guard.set_listed(result.left, self.options.now()).map_err(fault)?;
         // Use counts are not important enough to fail the operation.
-        let _ = self.usage.flush(&self.dir, 0, |id| there.contains(id));
+        let _ = self.usage.flush(&self.dir, 0, |id| remaining.contains(id));
         let _ = file::remove_abandoned_files(&self.dir);
         Ok(result)
     }

@@ -77,7 +77,7 @@ impl LockFile {
             match file.try_lock() {
                 Ok(()) if !is_same_file(&file, &self.path) => {
                     // The file or its directory was removed or moved, and other processes lock a new file. This lock
-                    // excludes nobody, so open the new one.
+                    // excludes no other process, so open the new one.
                     if Instant::now() >= deadline {
                         return Err(busy());
                     }

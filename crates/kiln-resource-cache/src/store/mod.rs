@@ -21,9 +21,9 @@
 //!   lock, for the rename only, and returns [`Busy`](StoreErrorKind::Busy) if it cannot get it within two seconds.
 //! - **Limits.** At every moment the directory contains at most `max_entries` entry files with at most `max_bytes` in
 //!   total, however many processes put and whenever one is killed, as long as all processes use the same limits and
-//!   nobody else adds files. Not counted: temporary files (one for each thread in a put, and those of killed writers
-//!   until they are removed), the file of use counts (40 bytes per entry at the last merge), and the block size of the
-//!   file system. A put that needs room removes least recently used entries down to nine tenths of the exceeded limit.
+//!   no other program adds files. Not counted: temporary files (one for each thread in a put, and those of killed
+//!   writers until they are removed), the file of use counts (40 bytes per entry at the last merge), and the block size
+//!   of the file system. A put that needs room removes least recently used entries down to nine tenths of the exceeded limit.
 //!   Only such a put lists the directory.
 //! - **Use.** The time of last use is the file's modification time, which each hit sets. Use counts are kept in memory
 //!   and merged into a file when the store is dropped, after every 1,024 hits, and by evictions, removals and
