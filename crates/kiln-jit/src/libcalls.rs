@@ -1,7 +1,7 @@
 //! Runtime functions that compiled code calls: math without an instruction, the clock, and the sanitizer.
 //!
 //! Compiled code loads their addresses from a table by index. The indices are part of stored code: a change of
-//! their order needs a new [`REVISION`](crate::REVISION).
+//! their order, here or in [`Event`], needs a new [`REVISION`](crate::REVISION).
 
 use crate::abi::LibCall;
 use crate::sanitizer::{self, Event};

@@ -1,4 +1,5 @@
-//! Uniformity analysis: which values and which control flow may differ between the invocations of a gang.
+//! Uniformity analysis: which values and which control flow may differ between the invocations of a gang, or of a
+//! workgroup ([`Scope`]).
 //!
 //! Functions are inlined, so every call site has its own [`Activation`]. A value is *varying* if two
 //! invocations may hold different values, otherwise *uniform*. Control flow is *divergent* if invocations may

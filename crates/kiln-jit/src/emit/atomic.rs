@@ -33,6 +33,7 @@ impl Emitter<'_, '_> {
         };
         let kind = kind.ok_or_else(|| CompileError::new(span, "expected an atomic integer of 32 bits"))?;
         let pointer = self.pointer(id, pointer)?;
+        // This and `check_access` below are instrumentation for the sanitizer; they emit nothing in other code.
         self.taint_store(id, &pointer, value, span)?;
         let value = self.scalar(id, value)?;
         let compare = match fun {
@@ -46,7 +47,7 @@ impl Emitter<'_, '_> {
         let old_values: Vec<_> = addresses.iter().map(|_| self.b.declare_var(types::I32)).collect();
         // Every variable needs a definition on the path where its lane is inactive.
         let zero = self.i32_const(0);
-        old_values.iter().for_each(|old_values| self.b.def_var(*old_values, zero));
+        old_values.iter().for_each(|old| self.b.def_var(*old, zero));
         self.for_each_active(&mut |e, lane| {
             let (address, value) = (addresses[lane], e.lane(value, lane));
             let old = match compare {
@@ -59,7 +60,7 @@ impl Emitter<'_, '_> {
             e.b.def_var(old_values[lane], old);
         });
         let Some(result) = result else { return Ok(()) };
-        let lanes: Vec<Value> = old_values.iter().map(|old_values| self.b.use_var(*old_values)).collect();
+        let lanes: Vec<Value> = old_values.iter().map(|old| self.b.use_var(*old)).collect();
         let old = self.scalar_of_lanes(kind, &lanes);
         let scalars = match compare {
             None => vec![old],

@@ -8,7 +8,7 @@ use crate::CompileError;
 use cranelift_codegen::ir::Function;
 use naga::Span;
 
-/// Maximum number of statements and expressions after inlining.
+/// Maximum number of statements, expressions and scalars of large values after inlining.
 pub(crate) const MAX_EMITTED: usize = 200_000;
 /// Maximum number of Cranelift instructions. A statement can take hundreds, and all are in memory at once.
 const MAX_INSTRUCTIONS: usize = 1_000_000;

@@ -65,7 +65,7 @@ pub(crate) enum Active {
     Masked(Mask),
 }
 
-/// What a `break` or `continue` does.
+/// The effect of a `break` or `continue`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Jump {
     /// All active lanes jump to a block.

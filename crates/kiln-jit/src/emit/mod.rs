@@ -125,7 +125,7 @@ pub(crate) struct Emitter<'m, 'b> {
     taints: Taints,
 }
 
-/// What the caller needs besides the instructions.
+/// The results of code generation other than the instructions.
 pub(crate) struct Emitted {
     /// Size of workgroup memory with the slots of uniform conditions.
     pub(crate) group_bytes: u32,

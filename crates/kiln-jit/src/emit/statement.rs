@@ -165,7 +165,7 @@ impl<'m> Emitter<'m, '_> {
         let condition = self.vectors(condition);
         let lanes = std::array::from_fn(|part| self.b.ins().band(saved[part], condition[part]));
         self.masked_block(id, lanes, accept)?;
-        // What is left of the mask after `accept`: lanes that broke, continued or returned are gone from it.
+        // The mask after `accept`, without the lanes that broke, continued or returned.
         let left = mask.get(&mut self.b);
         let lanes: [Value; VECTORS] = std::array::from_fn(|part| self.b.ins().band_not(saved[part], condition[part]));
         if reject.is_empty() {
@@ -201,7 +201,7 @@ impl<'m> Emitter<'m, '_> {
         Flow::Terminated
     }
 
-    /// Emits a block that runs with these lanes active, and is skipped if there are none.
+    /// Emits a block that runs with these lanes active, and is skipped if no lane is active.
     pub(super) fn masked_block(&mut self, id: ActivationId, lanes: [Value; VECTORS], body: &'m Block) -> Result<()> {
         let mask = self.control.mask(&mut self.b);
         mask.set(&mut self.b, lanes);

@@ -5,7 +5,10 @@
 //! NaN that is not NaN has that site as its *taint*, in a separate register; 0 means untainted. A taint is
 //! reported where it influences something: a branch, an index, or what is written to memory. The side of a
 //! select that is not chosen contributes no taint. Tracking stops at barriers, in dynamically indexed arrays
-//! and in memory, so there are false negatives but no false positives.
+//! and in memory, so there are false negatives. A test for NaN is only recognised as `x == x` or `x != x`; any
+//! other guard against NaN is reported.
+//!
+//! Instrumented code has gangs of one lane, so lane 0 of a value is the value of the invocation.
 
 use super::lanes::Scalar;
 use super::pointer::{Base, Pointer};
@@ -317,7 +320,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Reports a tainted condition.
+    /// Reports a tainted condition. Emits nothing in code without instrumentation, where no taint is recorded.
     pub(crate) fn check_branch_taint(&mut self, id: ActivationId, condition: Handle<Expression>) {
         if let Some(taints) = self.lookup_taints(id, condition) {
             let site = self.plain_site(SiteKind::Control, self.span(id, condition));
@@ -328,8 +331,8 @@ impl Emitter<'_, '_> {
     /// Reports a taint that influences something. `written` is the pointer of a store.
     fn report_taint(&mut self, site: u32, written: Option<&Pointer>, taints: &[Taint]) {
         let Some(taint) = taints.iter().fold(None, |all, taint| self.merge_taints(all, *taint)) else { return };
-        let is_there = self.b.ins().icmp_imm_s(IntCC::NotEqual, taint, 0);
-        self.emit_if(is_there, |e| {
+        let is_tainted = self.b.ins().icmp_imm_s(IntCC::NotEqual, taint, 0);
+        self.emit_if(is_tainted, |e| {
             let byte = match written {
                 Some(pointer) => e.object_offset(pointer, 1),
                 None => e.i64_const(0),

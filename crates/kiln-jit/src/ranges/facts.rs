@@ -42,7 +42,7 @@ pub(crate) struct Value {
     pub(crate) range: Interval,
 }
 
-/// What is implied by a boolean.
+/// The condition that a boolean stands for.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     Compare(BinaryOperator, Value, Value),
@@ -54,7 +54,7 @@ pub(crate) enum Condition {
     Phi([Option<Rc<Facts>>; 2]),
 }
 
-/// What holds at a point of the program, for active invocations.
+/// Facts that hold at a point of the program, for active invocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     ranges: HashMap<ValueNumber, Interval>,

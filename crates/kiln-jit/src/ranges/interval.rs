@@ -81,19 +81,17 @@ impl Interval {
         // The operators used with this are monotonic in each operand, so extremes are at the corners. `i128`
         // cannot overflow for 32-bit operands.
         let corners = |apply: fn(i128, i128) -> i128| {
-            let (low, high) = ((x.low.into(), x.high.into()), (y.low.into(), y.high.into()));
-            Self::from_bounds(
-                kind,
-                [apply(low.0, high.0), apply(low.0, high.1), apply(low.1, high.0), apply(low.1, high.1)],
-            )
+            let (xs, ys) = ([x.low, x.high].map(i128::from), [y.low, y.high].map(i128::from));
+            let bounds = [apply(xs[0], ys[0]), apply(xs[0], ys[1]), apply(xs[1], ys[0]), apply(xs[1], ys[1])];
+            Self::from_bounds(kind, bounds)
         };
         let is_non_negative = x.low >= 0 && y.low >= 0;
         match op {
             Op::Add => corners(|x, y| x + y),
             Op::Subtract => corners(|x, y| x - y),
             Op::Multiply => corners(|x, y| x * y),
-            // Signed and zero divisors have special cases in the generated code, so only positive ones are
-            // followed.
+            // Negative operands and zero divisors have special cases in the generated code, so only ranges
+            // without them are followed.
             Op::Divide if x.low >= 0 && y.low > 0 => Self::new(x.low / y.high, x.high / y.low),
             Op::Modulo if x.low >= 0 && y.low > x.high => x,
             Op::Modulo if x.low >= 0 && y.low > 0 => Self::new(0, x.high.min(y.high - 1)),

@@ -104,9 +104,10 @@ impl<'m> Ranges<'_, 'm> {
         state
     }
 
-    /// Visits a block and returns the state after it; `None` if its end is unreachable. `is_split`: the
-    /// function is split at barriers, so conditions of operations of the workgroup are taken once for all
-    /// invocations.
+    /// Visits a block and returns the state after it; `None` if its end is unreachable.
+    ///
+    /// `is_split`: the block is split at barriers, so one invocation decides the conditions that the whole
+    /// workgroup follows (see [`SyncPoints::is_group_op`]).
     fn block(&mut self, id: ActivationId, block: &'m Block, mut state: State, is_split: bool) -> Option<State> {
         for statement in block {
             self.spend()?;
@@ -135,7 +136,8 @@ impl<'m> Ranges<'_, 'm> {
         mut state: State,
         is_split: bool,
     ) -> Option<State> {
-        // Only operations of the workgroup are decided once; other statements are decided per invocation.
+        // Only group operations, which contain a barrier or jump out of such a block, are decided once for the
+        // workgroup; other statements are decided per invocation.
         let is_split = is_split && SyncPoints::barriers(self.module).is_group_op(statement);
         match statement {
             Statement::Emit(range) => {

@@ -17,8 +17,8 @@ pub enum FindingKind {
     Uninitialised,
     /// Invocations of a workgroup diverge around a barrier.
     DivergentBarrier,
-    /// Arithmetic created NaN from numbers, and the NaN was stored or influenced a branch, an index or a stored
-    /// value.
+    /// An operation on operands without NaN produced NaN, and the NaN was stored, or influenced a branch, an index
+    /// or another stored value.
     NotANumber,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Invocation {
     }
 }
 
-/// A fault of a kernel, as it was first seen.
+/// A fault of a kernel. The fields describe its first occurrence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Kind of fault.
@@ -76,7 +76,7 @@ pub struct Finding {
     pub index: Option<u64>,
     /// Number of elements, if the index is out of bounds.
     pub length: Option<u64>,
-    /// The invocation at fault; of two, the second to access.
+    /// The invocation that made the access; of two, the later one.
     pub invocation: Invocation,
     /// The other invocation, if two are involved.
     pub other: Option<Invocation>,

@@ -3,7 +3,7 @@
 use naga::Span;
 use std::fmt::Write as _;
 
-/// What happens at a site.
+/// The kind of operation at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiteKind {
     Read,
