@@ -30,7 +30,7 @@ pub struct PoolConfig {
     pub adaptive: bool,
     /// The maximum number of free blocks of a class whose limit adapts to the workload. Default: 16384.
     pub max_adaptive_cached: u32,
-    /// The free bytes that the pool may hold in addition to the bytes in use, as a share of their recent peak, before
+    /// The bytes that the pool may hold in addition to the recent peak of bytes in use, as a share of that peak, before
     /// an allocation from the driver displaces free blocks of classes that were not used recently. Default: 0.5.
     pub headroom: f64,
 }
