@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 /// Runs `work` and returns the first error that wgpu reports for it on this thread.
 ///
-/// Without an error scope, such an error reaches the handler of uncaptured errors, which ends the device.
+/// Without an error scope, such an error reaches the handler of uncaptured errors, which puts the device into the lost
+/// state.
 pub(crate) fn catch<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, Option<wgpu::Error>) {
     let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);

@@ -57,7 +57,7 @@ impl CompletionCounter {
 
 /// Reports the end of a submission from a wgpu callback.
 ///
-/// If it is dropped without a report, as after a panic in another callback, it ends the device, because the outcome of
+/// If it is dropped without a report, as after a panic in another callback, the device is lost, because the outcome of
 /// the submission would stay unknown.
 #[derive(Debug)]
 pub(crate) struct Completion {
