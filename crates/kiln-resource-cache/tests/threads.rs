@@ -288,7 +288,7 @@ fn on_all_threads<T: Send>(work: impl Fn(usize) -> T + Sync) -> Vec<T> {
 }
 
 /// Starts a creation of key 7 in another thread, runs `meanwhile`, then ends the creation as requested. `meanwhile` may
-/// itself wait for the creation, which ends by itself after a while.
+/// itself wait for the creation, which also ends after a timeout.
 fn while_creating<T>(
     cache: &Cache<u32, u32>,
     ending: Result<u32, Failure>,

@@ -54,7 +54,7 @@ fn a_read_is_pending_until_its_submission_ends() {
         assert!(task.poll().is_pending());
         assert_eq!(task.wakes(), 0);
         null.complete(u64::MAX);
-        assert!(task.wakes() > 0, "whoever waits is woken");
+        assert!(task.wakes() > 0, "the waiting task is woken");
         let Poll::Ready(bytes) = task.poll() else { panic!("the read is ready after it was woken") };
         assert_eq!(bytes.unwrap(), counting(100));
     }

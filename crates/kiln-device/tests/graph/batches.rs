@@ -53,7 +53,7 @@ fn host_nodes_divide_submissions() {
             b.map_write(|bytes| bytes.iter_mut().for_each(|byte| *byte += 1))
         })
         .unwrap();
-    graph.copy("beside", a, c).unwrap();
+    graph.copy("independent", a, c).unwrap();
     graph.copy("to d", b, d).unwrap();
     graph.copy("more", d, a).unwrap();
     a.write(&[7; 64]).unwrap();
@@ -62,11 +62,11 @@ fn host_nodes_divide_submissions() {
     assert_eq!(submissions(&null), [1, 1, 2]);
     let of = |name: &str| report.nodes.iter().find(|node| node.name == name).unwrap();
     assert_eq!(
-        ["to b", "beside", "to d", "more"].map(|name| of(name).submission),
+        ["to b", "independent", "to d", "more"].map(|name| of(name).submission),
         [Some(1), Some(2), Some(3), Some(3)]
     );
     assert!(of("to b").done_ns.unwrap() <= of("check").start_ns);
-    assert!(of("beside").done_ns.is_none());
+    assert!(of("independent").done_ns.is_none());
     assert_eq!([a, b, c, d].map(|buffer| buffer.read().unwrap()[0]), [8, 8, 7, 8]);
 }
 

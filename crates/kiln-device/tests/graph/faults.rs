@@ -5,7 +5,7 @@ use crate::fixture::{device, graph_of, planted, storage, within_a_minute};
 use kiln_device::{Buffer, BufferUse, CommandList, Device, DeviceApi, Graph, NullDevice, Record};
 use kiln_ir::{ErrorKind, Result};
 
-/// A device with a graph that has submissions before, beside and after host nodes, staged and in place.
+/// A device with a graph that has submissions before, in parallel with and after host nodes, staged and in place.
 struct Bench {
     null: NullDevice,
     device: Device,

@@ -41,7 +41,7 @@ impl Uses {
 /// Copies from buffers that are dropped right after the submission, while new buffers are allocated and written at
 /// once.
 ///
-/// A block that is reused too early shows in the recorded uses, or in the copy if the driver does not wait by itself.
+/// A block that is reused too early shows in the recorded uses, or in the copy if the driver does not wait for it.
 fn flood(device: &Device) {
     let heavy = [device.buffer(4 << 20).unwrap(), device.buffer(4 << 20).unwrap()];
     let (mut uses, mut results, mut submission) = (Uses::default(), Vec::new(), 0);

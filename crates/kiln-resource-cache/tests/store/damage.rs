@@ -147,14 +147,14 @@ fn links_pipes_sockets_and_folders_are_rejected() {
 #[test]
 fn full_folders_in_the_places_of_files_are_removed() {
     let fixture = Fixture::new();
-    let (place, beside) = (fixture.file_of(KEY), fixture.dir.join("beside"));
-    fs::create_dir(&beside).unwrap();
-    fs::write(beside.join("file"), "x").unwrap();
+    let (place, linked) = (fixture.file_of(KEY), fixture.dir.join("linked"));
+    fs::create_dir(&linked).unwrap();
+    fs::write(linked.join("file"), "x").unwrap();
     let make = |place: &std::path::Path| {
         let _ = fs::remove_file(place);
         fs::create_dir_all(place.join("folder")).unwrap();
         fs::write(place.join("folder/file"), "x").unwrap();
-        std::os::unix::fs::symlink(&beside, place.join("link")).unwrap();
+        std::os::unix::fs::symlink(&linked, place.join("link")).unwrap();
     };
     make(&place);
     expect_rejected_in_place(&fixture, Some(Reject::NotAFile));
@@ -174,7 +174,7 @@ fn full_folders_in_the_places_of_files_are_removed() {
     make(&fixture.dir.join("entries/foreign"));
     let report = fixture.store.verify(true).unwrap();
     assert!(!report.repaired && !report.bad[0].removed, "a foreign directory is not removed: {report:?}");
-    assert!(beside.join("file").exists(), "links are not followed");
+    assert!(linked.join("file").exists(), "links are not followed");
 }
 
 /// Totals stay correct when invalid entries are removed.

@@ -134,7 +134,7 @@ fn directory_that_is_removed_meanwhile_is_made_again() {
     }
 }
 
-/// A lock file that was moved, alone or with its directory, excludes nobody; the store must open the new one.
+/// A lock file that was moved, alone or with its directory, excludes no other process; the store must open the new one.
 #[test]
 fn a_moved_lock_file_is_opened_again() {
     for moved in ["", "lock"] {

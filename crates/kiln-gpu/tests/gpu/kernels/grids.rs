@@ -45,8 +45,8 @@ const PLACES: &str = "
     @compute @workgroup_size(2, 1, 1)
     fn main(place: Place, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
         let global = place.global;
-        let told = group * vec3<u32>(2, 1, 1) + vec3<u32>(place.local, 0, 0);
-        if (any(told != global) || any(groups * vec3<u32>(2, 1, 1) != size)) { atomicAdd(&wrong, 1u); }
+        let expected = group * vec3<u32>(2, 1, 1) + vec3<u32>(place.local, 0, 0);
+        if (any(expected != global) || any(groups * vec3<u32>(2, 1, 1) != size)) { atomicAdd(&wrong, 1u); }
         atomicAdd(&counts[(global.z * size.y + global.y) * size.x + global.x], 1u);
     }";
 

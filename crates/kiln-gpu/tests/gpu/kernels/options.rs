@@ -48,7 +48,7 @@ fn without_fast_math_products_are_rounded() {
         .collect();
     let separate: Vec<f32> = inputs.chunks(3).map(|v| v[0] * v[1] + v[2]).collect();
     let joined: Vec<f32> = inputs.chunks(3).map(|v| v[0].mul_add(v[1], v[2])).collect();
-    assert_ne!(separate, joined, "the inputs can tell");
+    assert_ne!(separate, joined, "the inputs show a difference");
     let options = KernelOptions { fast_math: false, ..KernelOptions::default() };
     for device in targets() {
         let kernel = device.kernel(KernelSource::wgsl(SOURCE).options(options.clone()));

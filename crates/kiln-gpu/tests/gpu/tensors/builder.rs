@@ -44,8 +44,8 @@ fn check(device: &Device, dtype: DType, back: i32, main: &str) {
         Instruction::Load { operand: 0 },
         Instruction::Op { op: op::by_name("add").unwrap(), class, args },
     ];
-    let behind = body(&output.shape, dtype, &[Layout::strided(output.shape.clone(), &[2], 1)], instructions);
-    let call = WgslCall { features: features(device), operands: &operands, body: &behind, output: &output };
+    let epilogue = body(&output.shape, dtype, &[Layout::strided(output.shape.clone(), &[2], 1)], instructions);
+    let call = WgslCall { features: features(device), operands: &operands, body: &epilogue, output: &output };
     let mut builder = call.builder();
     builder.param("elements", ELEMENTS as u32);
     builder.param_i32("back", back);
@@ -79,9 +79,9 @@ fn elements_of_every_dtype_are_loaded_and_stored() {
 fn a_kernel_declares_only_called_functions() {
     let output = TensorType { shape: Shape::from(4), dtype: DType::F32 };
     let operands = [Operand { dtype: DType::F32, layout: Layout::contiguous(Shape::from(4)) }];
-    let behind = body(&output.shape, DType::F32, &[], vec![Instruction::Core { class: Class::Float }]);
+    let epilogue = body(&output.shape, DType::F32, &[], vec![Instruction::Core { class: Class::Float }]);
     for device in devices() {
-        let call = WgslCall { features: features(&device), operands: &operands, body: &behind, output: &output };
+        let call = WgslCall { features: features(&device), operands: &operands, body: &epilogue, output: &output };
         let main = "@compute @workgroup_size(1) fn main() { finish4(0u, vec4<f32>(1.0, 2.0, 3.0, 4.0)); }";
         let rendered = call.builder().finish(main, [1, 1, 1]);
         assert!(!rendered.source.contains("params") && !rendered.source.contains("fn load"));

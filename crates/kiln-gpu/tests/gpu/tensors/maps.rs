@@ -11,7 +11,7 @@ use kiln_ir::{Class, DType, Layout, Shape, op};
 fn views(shape: &Shape, offset: usize) -> Vec<Vec<Layout>> {
     let rank = shape.rank();
     let rows = Layout::contiguous(shape.clone());
-    let behind = Layout::strided(shape.clone(), rows.strides(), offset);
+    let with_offset = Layout::strided(shape.clone(), rows.strides(), offset);
     let axes: Vec<usize> = (0..rank).rev().collect();
     let turned = Layout::contiguous(axes.iter().map(|&axis| shape[axis]).collect()).permuted(&axes);
     let backwards =
@@ -23,7 +23,7 @@ fn views(shape: &Shape, offset: usize) -> Vec<Vec<Layout>> {
     let wide = Layout::contiguous(shape.iter().map(|length| length * 3).collect());
     let stepped = (0..rank).fold(wide, |view, axis| view.sliced(axis, usize::from(shape[axis] > 0), shape[axis], 2));
     vec![
-        vec![rows, behind, spread(rank.checked_sub(1)), spread(None)],
+        vec![rows, with_offset, spread(rank.checked_sub(1)), spread(None)],
         vec![turned, spread(Some(0).filter(|_| rank > 0)), backwards, stepped],
     ]
 }

@@ -183,7 +183,7 @@ fn prologue_and_epilogue_are_fused_with_a_reduction() {
         Instruction::Op { op: op::by_name(name).unwrap(), class: Class::Float, args }
     };
     let number = Instruction::Cast { arg: 4, from: Class::Uint, to: DType::F32 };
-    let behind = vec![
+    let epilogue = vec![
         Instruction::Core { class: Class::Float },
         Instruction::Load { operand: 0 },
         op("mul", [0, 1]),
@@ -194,10 +194,10 @@ fn prologue_and_epilogue_are_fused_with_a_reduction() {
         op("add", [6, 5]),
     ];
     let shape = Shape::from(rows);
-    let behind: Body = body(&shape, DType::BF16, &[Layout::strided(shape.clone(), &[-1], rows - 1)], behind);
+    let epilogue: Body = body(&shape, DType::BF16, &[Layout::strided(shape.clone(), &[-1], rows - 1)], epilogue);
     let core = Core::Reduce { op: Reduce::Sum, input, kept: 1 };
     let output = TensorType { shape, dtype: DType::F32 };
-    let kernel = Kernel { name: "scaled_sum".to_string(), core, body: behind, output };
+    let kernel = Kernel { name: "scaled_sum".to_string(), core, body: epilogue, output };
     let x: Vec<f64> = (0..rows * columns).map(|index| (index % 11) as f64).collect();
     let bias: Vec<f64> = (0..columns).map(|index| (index % 3) as f64).collect();
     let scale: Vec<f64> = (0..rows).map(|index| index as f64 + 0.5).collect();
