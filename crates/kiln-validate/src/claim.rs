@@ -245,7 +245,7 @@ mod tests {
             (ratio(0.9, 1.2, 1.3), fine(), Status::NotShown, "within the noise"),
             (Ratio { best: 1.1, ..ratio(0.7, 0.8, 0.9) }, fine(), Status::NotShown, "0.900, 1.100 at best"),
             (ratio(0.7, 0.8, 0.9), fine(), Status::Failed, "expected at least 1, found 0.800"),
-            (ratio(1.1, 1.2, 1.3), vec![found(check::WORK, false)], Status::NotShown, "workload detail"),
+            (ratio(1.1, 1.2, 1.3), vec![found(check::WORK, false)], Status::NotShown, "work detail"),
             (
                 ratio(1.1, 1.2, 1.3),
                 vec![found(check::WORK, false), found(check::OUTPUT, false)],

@@ -65,7 +65,7 @@ fn a_registered_cache_has_no_clock_and_no_sinks_of_its_own() {
     for builder in [texts().clock(MockClock::new()), texts().sink(ChannelSink::new(1).0), texts().summary_interval(7)] {
         let error = registry.register(builder).unwrap_err();
         assert_eq!(error.kind(), CacheErrorKind::InvalidArgument);
-        assert!(error.to_string().starts_with("cache `texts`: expected clock, sinks"), "{error}");
+        assert!(error.to_string().starts_with("cache `texts`: expected the clock, sinks"), "{error}");
     }
     let error = registry.register(texts().policy(EvictionPolicy::size_limited_lru(0))).unwrap_err();
     assert!(error.to_string().contains("max_entries is 0"), "{error}");

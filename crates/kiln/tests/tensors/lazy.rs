@@ -68,7 +68,7 @@ fn a_computation_is_planned_once_per_set_of_shapes() {
     }
     assert_eq!(device.plan_cache_stats().misses, 1);
     let other = step(5, 1.0);
-    assert!(!other.was_planned() && other.to_string().contains("number 2"), "{other}");
+    assert!(!other.was_planned() && other.to_string().contains("shape variant 2"), "{other}");
     assert_eq!(device.plan_cache_stats().misses, 2);
     // One plan per length, but no more than the cache holds.
     for rows in 1..40 {

@@ -276,7 +276,7 @@ fn wrong_calls_are_refused_by_the_call() {
         (WgslOp::new("broken", "fn main( {"), vec![&x], &["broken:1:"]),
         (scale(1.0).entry("other"), vec![&x], &["entry point `other`", "`main`"]),
         (WgslOp::new("row_sums", ROW_SUMS), vec![&x], &["expected a value for the constant `width`"]),
-        (scale(1.0), vec![&foreign, &x], &["tensors of one device"]),
+        (scale(1.0), vec![&foreign, &x], &["expected tensors on one device"]),
     ];
     for (op, inputs, parts) in cases {
         let error = op.call(&inputs).unwrap_err().to_string();
