@@ -32,7 +32,7 @@ pub struct Operand {
 /// The extent of a passed check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
-    /// ElementType of compared elements; all of a small output.
+    /// Number of compared elements; all of a small output.
     pub elements: usize,
     /// Tolerance of each element.
     pub allowed: Tolerance,

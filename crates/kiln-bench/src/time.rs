@@ -61,9 +61,9 @@ pub struct Timing {
     pub minimum: f64,
     /// Interquartile range, as a fraction of the median.
     pub spread: f64,
-    /// ElementType of samples.
+    /// Number of samples.
     pub samples: usize,
-    /// ElementType of runs per sample.
+    /// Number of runs per sample.
     pub runs_per_sample: usize,
 }
 
@@ -160,7 +160,7 @@ pub fn runs_per_sample(
     loop {
         let mut took = sample(runs)?;
         if took >= wanted_s {
-            // Repeated, because a descheduled thread looks like long workload.
+            // Repeated, because a descheduled thread looks like a slow workload.
             took = took.min(sample(runs)?);
         }
         if took >= wanted_s || runs >= MAX_RUNS {

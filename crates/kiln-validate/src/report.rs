@@ -24,7 +24,7 @@ pub struct Report {
     pub limits: MachineLimits,
     /// Outcome of each claim, in table order.
     pub claims: Vec<Outcome>,
-    /// ElementType of claims per status.
+    /// Number of claims per status.
     pub summary: Summary,
     /// Data of the plots.
     pub plots: Plots,
@@ -39,7 +39,7 @@ pub struct Machine {
     pub architecture: String,
     /// Processor name, if the system reports one.
     pub processor: Option<String>,
-    /// ElementType of threads that this process may run concurrently.
+    /// Number of threads that this process may run concurrently.
     pub threads: usize,
     /// SIMD level that Kiln uses.
     pub simd: String,
@@ -169,7 +169,7 @@ pub struct Outcome {
     pub median: Option<f64>,
     /// Interquartile range of the samples, as a fraction of the median.
     pub spread: Option<f64>,
-    /// ElementType of samples.
+    /// Number of samples.
     pub samples: usize,
     /// The checks and their results.
     pub checks: Vec<Check>,
@@ -185,7 +185,7 @@ impl Outcome {
 /// A condition that must hold for a measurement to count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Name of the check: `output`, `workload`, `synchronised`, `roofline`, `order`, `clock`, `counts`.
+    /// Name of the check: `output`, `work`, `synchronised`, `roofline`, `order`, `clock`, `counts`.
     pub name: String,
     /// Whether it passed.
     pub passed: bool,
@@ -199,7 +199,7 @@ impl Check {
     }
 }
 
-/// ElementType of claims per status.
+/// Number of claims per status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Claims that are shown.
@@ -253,7 +253,7 @@ pub struct RooflinePoint {
 pub struct MatmulPoint {
     /// The device.
     pub device: String,
-    /// ElementType of rows and columns.
+    /// Number of rows and columns.
     pub size: usize,
     /// FLOP/s of Kiln.
     pub kiln_flops_per_s: f64,
@@ -294,7 +294,7 @@ pub struct Fusion {
     pub device: String,
     /// `fused` or `unfused`.
     pub form: String,
-    /// ElementType of kernel launches.
+    /// Number of kernel launches.
     pub launches: u64,
     /// Bytes read and written by kernels.
     pub bytes: u64,

@@ -20,10 +20,10 @@ pub trait Subject {
     /// Returns an error if the run fails or cannot be started.
     fn run(&mut self, set: usize) -> Result<(), Fault>;
 
-    /// Waits until all started workload is done.
+    /// Waits until all started work is done.
     ///
     /// # Errors
-    /// Returns an error if started workload failed.
+    /// Returns an error if started work failed.
     fn wait(&mut self) -> Result<(), Fault>;
 
     /// Returns the output of the last run.

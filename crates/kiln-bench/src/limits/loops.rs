@@ -4,7 +4,7 @@ use super::Pattern;
 use memmap2::MmapMut;
 use std::hint::black_box;
 
-/// ElementType of independent accumulators: more than a processor has multiply-adds in flight.
+/// Number of independent accumulators: more than a processor has multiply-adds in flight.
 const SUMS: usize = 12;
 const LANES: usize = 8;
 

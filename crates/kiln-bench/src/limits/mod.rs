@@ -135,7 +135,7 @@ fn footprint(bytes: f64) -> usize {
     (bytes.max(65536.0) as usize).next_power_of_two()
 }
 
-/// ElementType of tries, of which the best counts: noise only makes a try slower.
+/// Number of tries, of which the best counts: noise only makes a try slower.
 const TRIES: usize = 7;
 
 fn peak_flops(threads: usize) -> f64 {

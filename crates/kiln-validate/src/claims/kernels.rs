@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-/// ElementType of elements that a kernel processes.
+/// Number of elements that a kernel processes.
 const ELEMENTS: usize = 64;
 
 /// Returns a kernel that scales `x` by a factor. `number` makes the source unique.

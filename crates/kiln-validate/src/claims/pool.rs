@@ -9,7 +9,7 @@ use kiln::buffer::Buffer;
 use kiln::device::HostAccess;
 use kiln_bench::Fault;
 
-/// ElementType of buffers held at once.
+/// Number of buffers held at once.
 const BUFFERS: usize = 16;
 
 /// Compares pooled requests with the same requests without pooling.
