@@ -1,8 +1,10 @@
-//! Vectors of unsigned integers in 32 bytes, for sorting. [`Vector`](crate::matmul::vector::Vector) names those of each level.
+//! Vectors of unsigned integers in 32 bytes, for sorting. Each implementation of [`Vector`](crate::matmul::vector::Vector) names those of its SIMD
+//! level.
 
 use std::ops::BitXor;
 
-/// A vector of `u32` or `u16`.
+/// A vector of `u32` or `u16`. Implementations have exactly the bytes of their lanes, and every bit pattern is valid: the sorting network casts
+/// slices of words to slices of vectors.
 pub(crate) trait Unsigned: Copy {
     type Word: Word;
 
@@ -17,11 +19,12 @@ pub(crate) trait Unsigned: Copy {
     fn blend<const BIT: usize>(self, other: Self) -> Self;
 }
 
-/// A lane.
+/// The type of a lane.
 pub(crate) trait Word: Copy + Ord + bytemuck::Pod + BitXor<Output = Self> + Send + Sync {
     const MAX: Self;
     /// Takes the low bits.
     fn truncate(from: u32) -> Self;
+    /// Zero-extends.
     fn widen(self) -> u32;
 }
 

@@ -1,4 +1,4 @@
-//! Words that sort like elements.
+//! Unsigned words whose order is that of the elements: a *key* for sorting indices, and a *code* from which the element is recovered.
 
 use crate::matmul::vector::Vector;
 use crate::unsigned::{Unsigned, Word};
@@ -8,7 +8,7 @@ use kiln_ir::Element;
 
 /// An element that can be sorted.
 pub(super) trait Key: Element + Pod {
-    /// The smallest word that holds a key or a code.
+    /// The type of keys and codes: 16 bits for elements of 8 or 16 bits, otherwise 32.
     type Code: Word;
     /// A vector of codes.
     type Codes<V: Vector>: Unsigned<Word = Self::Code>;
@@ -34,7 +34,7 @@ macro_rules! float_keys {
             #[inline(always)]
             fn key(self) -> $bits {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
-                // Positive zero, whose code follows that of negative zero.
+                // Moves negative zero to the key of positive zero, whose code is the next one.
                 self.code() + <$bits>::from(self.to_bits() == SIGN)
             }
 
@@ -44,6 +44,7 @@ macro_rules! float_keys {
                 let bits = self.to_bits();
                 // Inverts negative floats and sets the sign bit of the others, so that unsigned order is numeric order.
                 let code = if bits & SIGN != 0 { !bits } else { bits | SIGN };
+                // `MAX` is also the code of a positive NaN with all mantissa bits set, so `from_code` gives a NaN.
                 if bits & !SIGN > Self::INFINITY.to_bits() { <$bits>::MAX } else { code }
             }
 
@@ -62,6 +63,7 @@ float_keys! {
     bf16, u16, U16;
 }
 
+/// Implements `Key` for integers, whose key and code are equal: `$key` of an element `$x`, and `$element` of a code `$word`.
 macro_rules! integer_keys {
     ($($integer:ty, $code:ty, $codes:ident, |$x:ident| $key:expr, |$word:ident| $element:expr;)*) => {
         $(impl Key for $integer {

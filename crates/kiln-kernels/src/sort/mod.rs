@@ -1,6 +1,6 @@
 //! Sorting along the last axis: argsort, top-k and sort.
 //!
-//! Sorting is stable. NaN is larger than every number, as in NumPy and PyTorch; negative zero equals zero.
+//! Sorting is stable. NaN is larger than every number, as in NumPy and PyTorch; negative zero equals zero, except in [`Sort`].
 
 mod cpu;
 mod gpu;
@@ -33,8 +33,8 @@ pub struct Argsort {
     pub run: Option<usize>,
 }
 
-/// Sorts the elements of each row without their indices: half the work of an [`Argsort`]. Negative zero sorts before positive zero, and all
-/// NaNs get the same bits.
+/// Sorts the elements of each row without their indices: half the work of an [`Argsort`]. Negative zero sorts before positive zero, after it in
+/// descending order, and all NaNs get the same bits.
 ///
 /// It has CPU code only. Elsewhere use [`Argsort`] and [`Gather`](crate::gather::Gather).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,27 +1,28 @@
-//! A bitonic sorting network for rows that fit in the first-level cache.
+//! A bitonic sorting network for short rows.
 //!
-//! The words of a row fill vectors. Word `slot` of lane `lane` has the sorted position `lane * slots + slot`, where `slots` is the number of
-//! vectors. Comparisons between positions closer than `slots` are then minima and maxima of whole vectors, without shuffles; only the few
-//! others permute lanes. Every comparison puts the smaller word at the lower position.
+//! The words of a row fill vectors, called *slots*. Lane `lane` of slot `slot` has the sorted position `lane * slots + slot`, where `slots` is
+//! the number of vectors. Comparisons between positions closer than `slots` are then minima and maxima of whole vectors, without shuffles; only
+//! the few others permute lanes. Every comparison puts the smaller word at the lower position. [`store`] restores the order of memory.
 
 use crate::matmul::vector::{LANES, Vector};
 use crate::unsigned::{Unsigned, Word};
 
-/// Size of a vector.
+/// Size of a vector in bytes, at every SIMD level.
 const BYTES: usize = LANES * size_of::<f32>();
 
-/// Returns how many words a row of `length` words takes with its padding: a power of two of vectors.
+/// Returns the number of words of a row of `length` words with its padding: the vectors that it fills, rounded up to a power of two.
 pub(super) fn words<W: Word>(length: usize) -> usize {
     let lanes = BYTES / size_of::<W>();
     length.div_ceil(lanes).next_power_of_two() * lanes
 }
 
-/// Sorts the words of a padded row by the positions of the module documentation. They must be aligned to vectors.
+/// Sorts a padded row of [`words`] words into the positions that the module documentation describes. Panics unless they are aligned to
+/// vectors.
 #[inline(always)]
 pub(super) fn sort<U: Unsigned>(words: &mut [U::Word]) {
     let start = words.as_mut_ptr().cast::<U>();
     assert!(start.is_aligned() && size_of::<U>() == BYTES, "words are aligned to vectors of {BYTES} bytes");
-    // SAFETY: vectors consist of their lanes, and these are aligned.
+    // SAFETY: `U` is an array of words or a register of them, so every bit pattern is valid; size and alignment are asserted above.
     let x = unsafe { std::slice::from_raw_parts_mut(start, size_of_val(words) / BYTES) };
     sort_lanes(x);
     merge_lanes::<U, 1, 1>(x);
@@ -32,7 +33,7 @@ pub(super) fn sort<U: Unsigned>(words: &mut [U::Word]) {
     }
 }
 
-/// Copies sorted words to consecutive positions.
+/// Copies the result of [`sort`] to consecutive positions. `to` is at most as long as `x`; if there are at least [`LANES`] slots, as long.
 #[inline(always)]
 pub(super) fn store<V: Vector, W: Word>(x: &[W], to: &mut [W]) {
     let lanes = BYTES / size_of::<W>();
@@ -43,7 +44,8 @@ pub(super) fn store<V: Vector, W: Word>(x: &[W], to: &mut [W]) {
         }
         return;
     }
-    // Transposes 8 by 8 units of 32 bits. A unit holds one lane of `u32`, or two neighbouring lanes of `u16`.
+    // Transposes 8 by 8 units of 32 bits. A unit holds one lane of `u32`, or two neighbouring lanes of `u16`, of which the first is in the low
+    // bits (little endian). The units pass through `f32` lanes, which only loads, shuffles and stores touch: their bits do not change.
     for slot in (0..slots).step_by(LANES) {
         let mut rows = [V::splat(0.0); LANES];
         for (row, words) in rows.iter_mut().zip(x[slot * lanes..].chunks_exact(lanes)) {
@@ -75,7 +77,7 @@ macro_rules! exchange_all {
     };
 }
 
-/// Sorts eight vectors lane by lane, with the fewest comparisons that any network needs: 19.
+/// Sorts eight vectors lane by lane, with 19 comparisons, the minimum of any sorting network of eight.
 #[inline(always)]
 fn sort_eight<U: Unsigned>(x: &mut [U; 8]) {
     exchange_all!(x: 0 2, 1 3, 4 6, 5 7, 0 4, 1 5, 2 6, 3 7, 0 1, 2 3, 4 5, 6 7, 2 4, 3 5, 1 4, 3 6, 1 2, 3 4, 5 6);
@@ -87,7 +89,7 @@ fn merge_eight<U: Unsigned>(x: &mut [U; 8]) {
     exchange_all!(x: 0 4, 1 5, 2 6, 3 7, 0 2, 1 3, 4 6, 5 7, 0 1, 2 3, 4 5, 6 7);
 }
 
-/// Sorts each lane.
+/// Sorts each lane across the slots, whose number is a power of two.
 #[inline(always)]
 fn sort_lanes<U: Unsigned>(x: &mut [U]) {
     let mut run = 1;
@@ -98,7 +100,7 @@ fn sort_lanes<U: Unsigned>(x: &mut [U]) {
     }
     while run < x.len() {
         for block in x.chunks_exact_mut(2 * run) {
-            // Two sorted runs, one of them reversed, are a bitonic sequence.
+            // Two sorted runs, one of them reversed, are a bitonic sequence. This compares its halves; `merge_slots` does the rest.
             let (low, high) = block.split_at_mut(run);
             for (a, b) in low.iter_mut().zip(high.iter_mut().rev()) {
                 (*a, *b) = exchange(*a, *b);
@@ -112,6 +114,7 @@ fn sort_lanes<U: Unsigned>(x: &mut [U]) {
 /// Merges sorted groups of `BIT` lanes into groups of twice as many. `MASK` is `2 * BIT - 1`, and reverses the lanes of such a group.
 #[inline(always)]
 fn merge_lanes<U: Unsigned, const BIT: usize, const MASK: usize>(x: &mut [U]) {
+    // Compares each position with its mirror image in the group: lanes are reversed by `MASK`, slots by pairing first and last.
     if let [x] = x {
         let (a, b) = exchange(*x, x.permute::<MASK>());
         *x = a.blend::<BIT>(b);
@@ -137,7 +140,7 @@ fn merge_lanes<U: Unsigned, const BIT: usize, const MASK: usize>(x: &mut [U]) {
     merge_slots(x, x.len() / 2);
 }
 
-/// Compares lanes whose index differs in the bit `BIT`.
+/// Compares lanes whose indices differ only in the bit `BIT`.
 #[inline(always)]
 fn exchange_lanes<U: Unsigned, const BIT: usize>(x: U) -> U {
     let (a, b) = exchange(x, x.permute::<BIT>());
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_ones_with_one_border() {
+    fn shuffled_zeros_and_ones_of_every_count() {
         let mut numbers = Numbers::new(3);
         let levels = [SimdLevel::Scalar, SimdLevel::detect()];
         for (simd, words) in levels.into_iter().flat_map(|simd| [64, 128, 256].map(|words| (simd, words))) {

@@ -1,20 +1,22 @@
-//! Radix sort of words, by one thread or by all together.
+//! Least-significant-digit radix sort of words, on one thread or on all together.
 
 use crate::memory::Target;
 use bytemuck::Pod;
 use kiln_ir::Result;
 use kiln_ir::host::Workers;
 
-/// Rows of at most this many words are sorted by comparison: the histograms of a radix sort cost more.
+/// Rows of at most this many words are sorted by comparison: the histograms of a radix sort cost more. Comparing whole `u64` items is stable too,
+/// because the index is their lower half.
 const SHORT: usize = 96;
 
-/// Bits of the key per pass of the radix sort.
+/// Bits per digit. Each pass sorts by one digit.
 const BITS: usize = 8;
 const DIGITS: usize = 1 << BITS;
 const PASSES: usize = 32 / BITS;
 
-/// A code, or a key above an index.
+/// A word to sort: a code (`u16`, `u32`), or a key in the upper half with an index in the lower half (`u64`), whose index is not a digit.
 pub(super) trait Item: Pod + Ord + Send + Sync {
+    /// Returns the digit that a pass sorts by, the lowest one for pass 0.
     fn digit(self, pass: usize) -> usize;
 }
 
@@ -39,7 +41,7 @@ impl Item for u16 {
     }
 }
 
-/// Sorts items, and returns the memory that holds them then.
+/// Sorts items stably, with the second slice of the same length as scratch memory. Returns the one of the two slices that holds the result.
 pub(super) fn sort<'a, I: Item>([mut items, mut other]: [&'a mut [I]; 2]) -> &'a [I] {
     let length = items.len();
     if length <= SHORT {
@@ -72,7 +74,8 @@ pub(super) fn sort<'a, I: Item>([mut items, mut other]: [&'a mut [I]; 2]) -> &'a
     items
 }
 
-/// Packs items and sorts them like [`sort`], on all threads. Each counts the digits in its part of the row, and moves those items after the items of earlier parts.
+/// Like [`sort`], on all threads; `pack` returns the item at an index. In each pass a thread counts the digits in its part of the row, then moves
+/// these items after those of earlier parts.
 pub(super) fn sort_together<'a, I: Item>(
     workers: &dyn Workers,
     pack: impl Fn(usize) -> I + Sync,
@@ -90,8 +93,8 @@ pub(super) fn sort_together<'a, I: Item>(
             // SAFETY: the parts have disjoint counters and items.
             let (counts, items) = unsafe { (&mut table.slice(number, 1)[0], from.slice(range.start, range.len())) };
             if pass == 0 {
-                for (place, to) in range.zip(&mut *items) {
-                    *to = pack(place);
+                for (index, to) in range.zip(&mut *items) {
+                    *to = pack(index);
                 }
             }
             counts.fill(0);
@@ -117,13 +120,13 @@ pub(super) fn sort_together<'a, I: Item>(
             let (counts, items) = unsafe { (&mut table.slice(number, 1)[0], from.slice(range.start, range.len())) };
             for &item in &*items {
                 let next = &mut counts[item.digit(pass)];
-                // SAFETY: every item has a distinct destination.
+                // SAFETY: every item has a distinct destination, because the start positions are those of the counts of the same items.
                 unsafe { to.slice(*next as usize, 1)[0] = item };
                 *next += 1;
             }
         })?;
         is_swapped = !is_swapped;
     }
-    // SAFETY: no thread uses the items any more, and they live as long as the memory that was given.
+    // SAFETY: all tasks have ended, so nothing writes the items any more; they are borrowed for `'a`.
     Ok(unsafe { both[usize::from(is_swapped)].whole() })
 }

@@ -1,5 +1,6 @@
-//! Sorting elements without their indices. A [network] sorts short rows. The codes of a long row are distributed to buckets first, so that each
-//! bucket holds a range of codes, and most are short enough for a network.
+//! Sorting elements without their indices, as [codes](Key::code). A [network] sorts short rows. The codes of a long row are first distributed to
+//! buckets by their upper bits, so that each bucket holds a range of codes, and most are short enough for a network. A descending sort inverts the
+//! codes: `flip` is all ones.
 
 use super::Sort;
 use super::key::Key;
@@ -14,9 +15,9 @@ use kiln_ir::host::{HostCall, Workers};
 use kiln_ir::{Result, SimdLevel};
 use std::ops::Range;
 
-/// Rows of at most this many elements are sorted by a network. They fit in the first-level cache.
+/// Rows of at most this many elements are sorted by a network. Their codes take at most 32 KiB.
 const NETWORK: usize = 8192;
-/// Maximum length of a bucket, unless codes with the same upper bits are more.
+/// Maximum length of a bucket, unless a single prefix of codes has more.
 const BUCKET: usize = 2048;
 
 pub(super) fn sort<T: Key<Code: Item>>(op: &Sort, call: &HostCall<'_>) -> Result<()> {
@@ -47,7 +48,7 @@ pub(super) fn sort<T: Key<Code: Item>>(op: &Sort, call: &HostCall<'_>) -> Result
     })
 }
 
-/// Runs a row on the thread that calls.
+/// Runs all parts on the calling thread, for rows that are sorted in parallel with other rows.
 struct OneThread(SimdLevel);
 
 impl Workers for OneThread {
@@ -65,7 +66,8 @@ impl Workers for OneThread {
     }
 }
 
-/// Sorts the codes that `encode` makes of each row of `length` elements by a network, and stores the elements that they stand for.
+/// Sorts each row of `length` items with a network: `encode` returns the code of an item; `to` receives the sorted elements. `length` is at
+/// least 1.
 fn sort_short<T: Key, X: Copy>(
     level: SimdLevel,
     x: &[X],
@@ -88,7 +90,7 @@ struct SortShort<'a, T: Key, X, E> {
     length: usize,
     encode: E,
     flip: T::Code,
-    /// Room for the words of a row before and after sorting.
+    /// Scratch for the padded codes of a row, and for the sorted codes in order.
     memory: [&'a mut [T::Code]; 2],
 }
 
@@ -103,7 +105,7 @@ impl<T: Key, X: Copy, E: Fn(X) -> T::Code> Work for SortShort<'_, T, X, E> {
             for (code, &x) in row.iter_mut().zip(x) {
                 *code = encode(x);
             }
-            // No code is larger, so the padding stays at the end.
+            // No code is larger, so the padding stays at the end. Codes that equal it are indistinguishable from it.
             padding.fill(Word::MAX);
             network::sort::<T::Codes<V>>(codes);
             network::store::<V, _>(codes, sorted);
@@ -114,7 +116,7 @@ impl<T: Key, X: Copy, E: Fn(X) -> T::Code> Work for SortShort<'_, T, X, E> {
     }
 }
 
-/// Sorts a row in buckets, on all threads of `workers`.
+/// Sorts a row of more than [`NETWORK`] elements in buckets, on all threads of `workers`.
 fn sort_long<T: Key<Code: Item>>(workers: &dyn Workers, x: &[T], to: &mut [T], flip: T::Code) -> Result<()> {
     let (length, level) = (x.len(), workers.simd());
     let words = (length * size_of::<T::Code>()).div_ceil(size_of::<f32>());
@@ -133,7 +135,7 @@ fn sort_long<T: Key<Code: Item>>(workers: &dyn Workers, x: &[T], to: &mut [T], f
                 if codes.len() <= NETWORK {
                     sort_short(level, codes, to, codes.len(), |code| code, flip);
                 } else {
-                    // Many codes with the same upper bits: the passes of a radix sort over these do nothing.
+                    // Many codes share their upper bits, and a radix sort skips the passes over digits that are equal in all of them.
                     let sorted = radix::sort([codes, other]);
                     for (to, &code) in to.iter_mut().zip(sorted) {
                         *to = T::from_code(code ^ flip);
@@ -144,7 +146,10 @@ fn sort_long<T: Key<Code: Item>>(workers: &dyn Workers, x: &[T], to: &mut [T], f
     })
 }
 
-/// Moves the codes of a row to buckets, which it returns in the order of their codes. Codes whose upper bits agree share a bucket.
+/// Moves the codes of a row to buckets, and returns the ranges of the buckets in ascending order of their codes.
+///
+/// The prefix of a code is its distance from the smallest one without the low bits; codes with the same prefix share a bucket. Three passes over
+/// the row: extrema, counts per prefix, and the move. Each thread has one part of the row, the same in all passes.
 fn distribute<T: Key>(
     workers: &dyn Workers,
     x: &[T],
@@ -162,8 +167,8 @@ fn distribute<T: Key>(
     })?;
     let least = extrema.iter().map(|&[least, _]| least).min().unwrap_or(0);
     let most = extrema.iter().map(|&[_, most]| most).max().unwrap_or(0);
-    // About 16 elements per prefix, so that buckets of similar length can be made of them; at most as many as the second-level cache holds
-    // counters for.
+    // About 16 elements per prefix if codes are uniform, so that prefixes combine to buckets of similar length; at most 2^16 prefixes, whose
+    // counters fit in the second-level cache.
     let bits = (x.len().ilog2() - 4).min(16);
     let shift = (32 - (most - least).leading_zeros()).saturating_sub(bits);
     let prefix = |code: T::Code| (code.widen() - least >> shift) as usize;
@@ -178,6 +183,8 @@ fn distribute<T: Key>(
         at(level, EachCode { x: &x[part(number)], flip, visit });
     })?;
 
+    // No bucket stays empty, which `sort_short` relies on: the first prefix has the smallest code, the last one the largest, and an empty bucket
+    // takes the next prefix.
     let (mut bucket_of, mut buckets) = (vec![0u16; prefixes], vec![0..0]);
     for (prefix, bucket) in bucket_of.iter_mut().enumerate() {
         let total: usize = (0..parts).map(|part| counts[part * prefixes + prefix] as usize).sum();
@@ -201,15 +208,16 @@ fn distribute<T: Key>(
             }
         }
         let visit = |codes: &[T::Code]| {
-            // First the buckets of all codes, then their positions: a processor that finds an earlier store to the same counter before it
-            // knows the next bucket loses time.
+            // Two loops, because equal buckets load a counter that was just stored: the processor forwards that store without a stall only if it
+            // knows the bucket early.
             let mut ids = [0; TOGETHER];
             for (id, &code) in ids.iter_mut().zip(codes) {
                 *id = bucket_of[prefix(code)];
             }
             for (&id, &code) in ids.iter().zip(codes) {
                 let next = &mut next[usize::from(id)];
-                // SAFETY: every code has a distinct position.
+                // SAFETY: every code has a distinct position: the parts start after the counts of earlier parts, and each part visits its
+                // codes in this pass as often as it counted them.
                 unsafe { to.slice(*next, 1)[0] = code };
                 *next += 1;
             }
@@ -246,7 +254,7 @@ struct EachCode<'a, T: Key, F> {
     visit: F,
 }
 
-/// Codes that are computed at a time, with vector instructions, which a loop that also visits them would not use.
+/// Codes per batch. The compiler vectorizes the loop that computes them, but not one that also visits them.
 const TOGETHER: usize = 64;
 
 impl<T: Key, F: FnMut(&[T::Code])> Work for EachCode<'_, T, F> {
