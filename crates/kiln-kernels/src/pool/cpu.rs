@@ -1,4 +1,5 @@
-//! Pooling on the CPU. It is separable: first the rows of a window are combined elementwise into one row, then its columns.
+//! Pooling on the CPU. It is separable: the image rows that a row of window positions covers are first combined elementwise into one row, then the
+//! columns of each window within that row.
 
 use super::{Pool, PoolGradient, PoolOp, Sizes};
 use crate::matmul::vector::{Stored, Vector, Work, at};
@@ -10,9 +11,10 @@ use half::{bf16, f16};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result};
 
-/// Elements and the type that they are compared in.
+/// An element type of max pooling, and the type that its elements are compared in.
 trait Comparable: Pod + Send + Sync {
     type Wide: Pod;
+    /// The value of padding, which no element is below.
     const LOWEST: Self::Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
@@ -40,7 +42,8 @@ impl Comparable for f32 {
     }
 }
 
-/// 16-bit floats are compared as signed integers: twice as many per vector, and no conversions to `f32`.
+/// 16-bit floats are compared as signed integers: twice as many per vector, and no conversions to `f32`. Positive zero is above negative zero,
+/// while `f32` keeps the first of the two.
 macro_rules! comparable_halves {
     ($($float:ty),*) => {
         $(impl Comparable for $float {
@@ -50,7 +53,7 @@ macro_rules! comparable_halves {
             #[inline(always)]
             fn widen(self) -> i16 {
                 let magnitude = self.to_bits() as i16 & i16::MAX;
-                // A NaN of either sign is larger than infinity.
+                // A NaN of either sign becomes a positive one, which is above infinity.
                 if magnitude > <$float>::INFINITY.to_bits() as i16 { magnitude } else { ordered(self.to_bits() as i16) }
             }
 
@@ -69,7 +72,7 @@ macro_rules! comparable_halves {
 
 comparable_halves!(f16, bf16);
 
-/// Inverts the magnitude of negative floats, so that signed order is numeric order. It is its own inverse.
+/// Inverts the magnitude bits of negative floats, so that signed integer order is numeric order. It is its own inverse.
 #[inline(always)]
 const fn ordered(bits: i16) -> i16 {
     bits ^ ((bits >> 15) & i16::MAX)
@@ -116,6 +119,7 @@ pub(super) fn pool(op: &Pool, call: &HostCall<'_>) -> Result<()> {
     }
 }
 
+/// Returns the elements of a contiguous operand, and the number of planes: batch times channels.
 fn images<'a, T: Pod>(call: &HostCall<'a>, operand: usize) -> (&'a [T], usize) {
     let operand = &call.operands[operand];
     let shape = operand.layout.shape();
@@ -189,21 +193,22 @@ fn sum<T: Stored>(op: &Pool, call: &HostCall<'_>) -> Result<()> {
 }
 
 impl Sizes {
-    /// Allocates one row of an image with its padding.
+    /// Allocates one row of an image with its padding, filled with `none`. Only the image part is overwritten, so the padding stays.
     fn covered<W: Copy>(&self, none: W) -> Vec<W> {
         vec![none; self.image[1] + 2 * self.window.padding[1]]
     }
 
-    /// Iterates over the image rows that the window covers in a row of positions, counted over all planes.
+    /// Iterates over the image rows that the windows of a row of positions cover, without padding. `row` counts over all planes.
     fn rows<'a, T>(&'a self, from: &'a [T], row: usize) -> impl Iterator<Item = &'a [T]> {
         let [height, width] = self.image;
         let (plane, position) = (row / self.positions[0], row % self.positions[0]);
-        let inside = (0..self.window.size[0]).filter_map(move |element| self.image_coordinate(0, position, element));
-        inside.map(move |y| &from[(plane * height + y) * width..][..width])
+        let coordinates =
+            (0..self.window.size[0]).filter_map(move |element| self.image_coordinate(0, position, element));
+        coordinates.map(move |y| &from[(plane * height + y) * width..][..width])
     }
 }
 
-/// Calls `work` with ranges of the rows of all results.
+/// Calls `work` with ranges of rows of positions, counted over all planes.
 fn each_row(call: &HostCall<'_>, sizes: &Sizes, work: impl Fn(std::ops::Range<usize>) + Sync) -> Result<()> {
     let [down, across] = sizes.positions;
     if across == 0 {
@@ -215,16 +220,19 @@ fn each_row(call: &HostCall<'_>, sizes: &Sizes, work: impl Fn(std::ops::Range<us
 
 /// Computes a row of positions.
 struct Row<'a, I, W, F, C> {
+    /// The image rows that the windows cover.
     from: I,
+    /// Index of the first image element in `covered`: the padding.
     first: usize,
-    /// Room for a row of the image with its padding.
+    /// Scratch for the combined row, with its padding.
     covered: &'a mut [W],
-    /// Room for its elements at even indices, followed by those at odd ones.
+    /// Scratch for the elements of `covered` at even indices, followed by those at odd ones.
     phases: &'a mut [W],
     out: &'a mut [W],
     sizes: &'a Sizes,
     widen: F,
     combine: C,
+    /// The result of a window row that covers only padding.
     none: W,
 }
 
@@ -246,7 +254,7 @@ where
         match sizes.window.stride[1] {
             1 => combine_all(out, columns.map(|column| &covered[column * dilation..]), |x| x, &combine, none),
             2 => {
-                // Strided loads do not vectorize: one pass splits the row, and each column is contiguous then.
+                // Strided loads do not vectorize. One pass splits the row by parity; each column of the windows is then contiguous.
                 let (even, odd) = phases.split_at_mut(covered.len().div_ceil(2));
                 let (pairs, rest) = covered.as_chunks::<2>();
                 for ((pair, even), odd) in pairs.iter().zip(&mut *even).zip(&mut *odd) {
@@ -274,7 +282,8 @@ where
     }
 }
 
-/// Combines slices elementwise, up to three in one pass.
+/// Combines slices elementwise into `out`, the first three in one pass; `none` if there is no slice. Each is at least as long as `out`. `from` is
+/// polled again after it ends, so it must be fused, as maps and filters of a range are.
 #[inline(always)]
 fn combine_all<'a, T: Copy + 'a, W: Copy>(
     out: &mut [W],

@@ -17,9 +17,9 @@ use smallvec::{SmallVec, smallvec};
 /// How a window combines its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolOp {
-    /// The maximum, of every dtype; NaN if there is one. Padding never wins.
+    /// The maximum, for every dtype; NaN if the window has one. Padding is below every element.
     Max,
-    /// The sum, of floats, in `f32`. Padding counts as 0.
+    /// The sum, for floats, accumulated in `f32`. Padding counts as 0.
     Sum,
 }
 
@@ -32,7 +32,7 @@ pub struct Pool {
     pub window: Window,
 }
 
-/// The gradient of [`Pool`]: each element gets the sum over the windows that selected it.
+/// The gradient of [`Pool`]: for each image element, the sum of the gradients of the windows that selected it (max) or cover it (sum).
 ///
 /// Inputs: the gradient of the result, and for [`PoolOp::Max`] the images. Among several largest elements, the first one is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +43,13 @@ pub struct PoolGradient {
     pub image: [usize; 2],
 }
 
-/// The sizes of images and of the results.
+/// The sizes of images and of the results. Arrays are in the order vertical, horizontal.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
+    /// Batch times channels.
     planes: usize,
     image: [usize; 2],
+    /// Window positions per image, the size of a result.
     positions: [usize; 2],
     window: Window,
 }
