@@ -38,7 +38,7 @@ pub(crate) fn check_extent(op: &str, axis: usize, x: &TensorType, index: &Tensor
         return Ok(());
     }
     Err(mismatch(format!(
-        "{op} along axis {axis} expected indices of the rank of {}, no longer along other axes, found {}",
+        "{op} along axis {axis} expected indices with the rank of {} and at most its lengths along other axes, found {}",
         text(x),
         text(index)
     )))
@@ -62,8 +62,8 @@ pub(crate) struct Indices<'a> {
     words: &'a [u32],
     layout: &'a Layout,
     dtype: DType,
-    /// The length of the axis, and the exclusive upper bound of an index. They differ only for `i32`: its negative values, read as `u32`, are at
-    /// least 2^31.
+    /// The length of the axis, and the exclusive upper bound of an index. They differ only for `i32` and axes longer than 2^31: negative indices,
+    /// read as `u32`, are at least 2^31, and are out of range on every axis.
     length: usize,
     end: usize,
     /// The row-major position of the first index out of range; `usize::MAX` if there is none.
@@ -77,7 +77,7 @@ impl<'a> Indices<'a> {
         Self { words: elements(operand), layout, dtype, length, end, bad: AtomicUsize::new(usize::MAX) }
     }
 
-    /// Returns the index at an offset in memory if it is in range.
+    /// Returns the index at an offset in memory, in elements, if it is in range.
     pub(crate) fn get(&self, offset: isize) -> Option<isize> {
         let index = self.words[offset as usize] as usize;
         (index < self.end).then_some(index as isize)
@@ -89,7 +89,7 @@ impl<'a> Indices<'a> {
         self.bad.fetch_min(position, Ordering::Relaxed);
     }
 
-    /// Returns the error for the first index that was out of range.
+    /// Returns an error for the first position that was passed to [`refuse`](Self::refuse), if any.
     pub(crate) fn finish(self, op: &str, axis: usize) -> Result<()> {
         let position = self.bad.into_inner();
         if position == usize::MAX {

@@ -113,7 +113,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(gather(1, ty(&[2, 3], DType::F32)), "gather expected indices of u32 or i32, found f32 (2, 3)");
     for shape in [&[3, 3][..], &[2], &[2, 3, 1]] {
         let expected = format!(
-            "gather along axis 1 expected indices of the rank of f16 (2, 3), no longer along other axes, found u32 {}",
+            "gather along axis 1 expected indices with the rank of f16 (2, 3) and at most its lengths along other axes, found u32 {}",
             Shape::new(shape)
         );
         assert_eq!(gather(1, ty(shape, DType::U32)), expected);

@@ -110,7 +110,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(infer(index.clone(), ty(&[2, 5], DType::F32)), "scatter expected a source of f16, found f32 (2, 5)");
     assert_eq!(
         infer(ty(&[3, 5], DType::I32), ty(&[3, 5], DType::F16)),
-        "scatter along axis 1 expected indices of the rank of f16 (2, 3), no longer along other axes, found i32 (3, 5)"
+        "scatter along axis 1 expected indices with the rank of f16 (2, 3) and at most its lengths along other axes, found i32 (3, 5)"
     );
     let add = Scatter { axis: 2, add: true };
     let types = [ty(&[2, 3], DType::F16), index, ty(&[2, 5], DType::F16)];
