@@ -1,4 +1,5 @@
-//! Attention on the CPU.
+//! Attention on the CPU: blocked, with online softmax, as in FlashAttention. For each block of keys: scores, the running maximum, weights, and the
+//! rescaled accumulation.
 
 use super::Attention;
 use crate::matmul::cpu::part_range;
@@ -10,7 +11,7 @@ use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result, SimdLevel};
 use std::ops::Range;
 
-/// Queries per block. It does not affect results, except that a NaN value is skipped if no query of the block attends to its key.
+/// Queries per block. It affects results in one case: a NaN in V is skipped if no query of the block attends to its key.
 const QUERIES: usize = 4 * COLUMNS;
 
 /// Keys per block: with [`QUERIES`] their scores take 48 KiB.
@@ -54,7 +55,7 @@ struct Head<'a> {
 #[derive(Clone, Copy)]
 struct Memory {
     width: usize,
-    /// The queries: panels of 16, with a row for each of their elements.
+    /// The queries: panels of [`COLUMNS`], with a row for each of their elements.
     queries: *mut f32,
     /// The accumulated results: a row for each of their elements.
     accumulated: *mut f32,
@@ -73,16 +74,15 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
     let (d, e) = (task.q.columns, task.v.columns);
     let is_copied = task.k.dtype != DType::F32;
     let copied = |rows: usize, columns: usize| if is_copied { rows.next_multiple_of(ROWS) * columns } else { 0 };
-    // Elements that are kept for each block of queries.
-    let kept = (d + e + 2) * QUERIES;
+    let block_len = (d + e + 2) * QUERIES;
     let blocks = queries.len().div_ceil(QUERIES);
-    let lengths = [blocks * kept, KEYS * QUERIES, QUERIES, copied(KEYS, d), copied(e, KEYS), QUERIES * e];
+    let lengths = [blocks * block_len, KEYS * QUERIES, QUERIES, copied(KEYS, d), copied(e, KEYS), QUERIES * e];
     scratch::with(lengths, |[memory, scores, factors, keys, values, results]| {
         let blocks = || {
             (0..blocks).map(|block| {
                 let start = queries.start + block * QUERIES;
                 let queries = start..(start + QUERIES).min(queries.end);
-                let first = memory.wrapping_add(block * kept);
+                let first = memory.wrapping_add(block * block_len);
                 let [accumulated, largest, sums] = [d, d + e, d + e + 1].map(|row| first.wrapping_add(row * QUERIES));
                 let width = queries.len().next_multiple_of(COLUMNS);
                 (queries, Memory { width, queries: first, accumulated, largest, sums, scores, factors })
@@ -96,13 +96,13 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
                 part.pack::<COLUMNS>(task.level, memory.queries, d * COLUMNS);
                 vector::at(task.level, Initialize { memory, d, e, scale: op.scale });
             }
-            let end = last_key(op, task, queries);
+            let end = key_end(op, task, queries);
             for start in (0..end).step_by(KEYS) {
                 let count = KEYS.min(end - start);
                 let k = side(task.level, task.k.part(start, count, 0, d), keys);
                 let v = side(task.level, task.v.part(start, count, 0, e).transposed(), values);
                 for (queries, memory) in blocks() {
-                    let keys = start..last_key(op, task, &queries).clamp(start, start + count);
+                    let keys = start..key_end(op, task, &queries).clamp(start, start + count);
                     score(op, task, (&queries, &keys), memory, k);
                     vector::at(task.level, ComputeWeights { memory, keys: keys.len() });
                     accumulate(task, memory, keys.len(), v);
@@ -122,7 +122,7 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
 }
 
 /// Returns one past the last key that any of these queries may attend to.
-fn last_key(op: &Attention, task: &Head<'_>, queries: &Range<usize>) -> usize {
+fn key_end(op: &Attention, task: &Head<'_>, queries: &Range<usize>) -> usize {
     let (m, n) = (task.q.rows, task.k.rows);
     if op.causal { (queries.end + n).saturating_sub(m).min(n) } else { n }
 }
@@ -230,7 +230,7 @@ impl Work for ComputeWeights {
     #[inline(always)]
     fn run<V: Vector>(self) {
         let Memory { width, scores, largest, sums, factors, .. } = self.memory;
-        let log2 = V::splat(std::f32::consts::LOG2_E);
+        let log2_e = V::splat(std::f32::consts::LOG2_E);
         for query in (0..width).step_by(LANES) {
             // SAFETY: the scratch memory is as long as its rows.
             unsafe {
@@ -241,12 +241,12 @@ impl Work for ComputeWeights {
                     now = V::load(scores.add(key * width + query)).max(now);
                 }
                 now.store(largest.add(query));
-                let factor = exp2(before.sub(now).mul(log2));
+                let factor = exp2(before.sub(now).mul(log2_e));
                 factor.store(factors.add(query));
                 let mut sum = V::splat(0.0);
                 for key in 0..self.keys {
                     let at = scores.add(key * width + query);
-                    let weight = exp2(V::load(at).sub(now).mul(log2));
+                    let weight = exp2(V::load(at).sub(now).mul(log2_e));
                     weight.store(at);
                     sum = sum.add(weight);
                 }

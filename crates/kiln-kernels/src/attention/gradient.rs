@@ -1,4 +1,4 @@
-//! The gradient of attention. It stores the matrix of weights.
+//! The gradient of attention. Unlike the forward kernel, it stores the whole matrix of weights.
 
 use super::Attention;
 use crate::matmul::Matmul;
@@ -15,10 +15,11 @@ pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient
     let dtype = q.dtype();
     let [q, k, v, g] = [q, k, v, gradient].map(|operand| operand.cast(DType::F32));
     let scale = f64::from(attention.scale);
-    let counts = attended(attention, q, k, mask.first().copied());
+    let attends = attended(attention, q, k, mask.first().copied());
     let scores = q.kernel(Matmul, &[k.transpose()]) * scale;
-    let chosen = |yes: Expr<'a>, no: f64| counts.map_or(yes, |counts| counts.apply(&op::WHERE, &[yes, yes.like(no)]));
-    let weights = chosen(chosen(scores, NO_SCORE).kernel(Softmax { log: false }, &[]), 0.0);
+    let masked =
+        |yes: Expr<'a>, no: f64| attends.map_or(yes, |attends| attends.apply(&op::WHERE, &[yes, yes.like(no)]));
+    let weights = masked(masked(scores, NO_SCORE).kernel(Softmax { log: false }, &[]), 0.0);
     let of_weights = g.kernel(Matmul, &[v.transpose()]);
     let last = [weights.shape().rank() - 1];
     let of_scores = (of_weights - (of_weights * weights).sum(&last)) * weights * scale;
@@ -31,12 +32,13 @@ pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient
     Some(all.chain(mask.iter().map(|_| None)).collect())
 }
 
-/// Returns which scores count, as `U8` of the shape of the scores; `None` if all do.
+/// Returns a mask of the keys that each query attends to, as `U8` of the shape of the scores; `None` if all do.
 fn attended<'a>(attention: &Attention, q: Expr<'a>, k: Expr<'a>, mask: Option<Expr<'a>>) -> Option<Expr<'a>> {
     if !attention.causal {
         return mask;
     }
     let [batch, heads, queries, keys] = [q.shape()[0], q.shape()[1], q.shape()[2], k.shape()[2]];
+    // `U32`, so the division truncates. The sums below avoid negative numbers: the last query attends to the last key.
     let number = q.iota(Shape::from((queries, keys)));
     let query = number / keys as f64;
     let key = number - query * keys as f64;

@@ -21,8 +21,8 @@ pub(super) fn wgsl(op: &Cat, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let (mut functions, mut choices) = (String::new(), String::new());
     for (number, input) in inputs.iter().enumerate() {
         functions += &offsets(&mut builder, &format!("at{number}_"), &StridedIter::over(&input.layout));
-        let own = input.layout.shape()[op.axis];
-        builder.param(&format!("own{number}"), own as u32);
+        // The length of this input along the axis. Parameters, not literals, so that the source does not depend on the lengths.
+        builder.param(&format!("own{number}"), input.layout.shape()[op.axis] as u32);
         let _ = write!(
             choices,
             "    if (along < p_own{number}()) {{

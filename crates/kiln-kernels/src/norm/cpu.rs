@@ -5,6 +5,7 @@ use crate::rows::{Pass, TOGETHER, by_storage, each_row, load_rest, numbers, read
 use kiln_ir::Result;
 use kiln_ir::host::HostCall;
 
+/// Runs layer norm if `is_centred`, which subtracts the mean; otherwise RMS norm.
 pub(super) fn run(eps: f32, is_centred: bool, call: &HostCall<'_>) -> Result<()> {
     by_storage!(call.operands[0].dtype, run_stored(eps, is_centred, call))
 }
@@ -36,10 +37,10 @@ impl<T: Stored> Work for Row<'_, T> {
             let factor = 1.0 / (squares / self.row.len() as f64 + f64::from(self.eps)).sqrt();
             return self.affine.write(self.row, &Scaled::<V>::new(0.0, factor, 0.0), self.out);
         }
-        let mut center = start::<V, T>(self.row);
+        let mut center = estimate_mean::<V, T>(self.row);
         let [mut off, mut variance] = deviations::<V, T>(self.row, center);
-        // If the estimate is farther from the mean than the elements are, the difference of the two sums cancels, and squares may overflow
-        // that would not around the mean.
+        // If the estimate is off by more than one standard deviation, E[d²] - E[d]² cancels, and d² may overflow: repeat with the computed
+        // mean.
         if off * off > variance || !variance.is_finite() {
             center = (f64::from(center) + off) as f32;
             [off, variance] = deviations::<V, T>(self.row, center);
@@ -54,7 +55,7 @@ impl<T: Stored> Work for Row<'_, T> {
 
 /// Returns an estimate of the mean: the mean of the first elements.
 #[inline(always)]
-fn start<V: Vector, T: Stored>(row: &[T]) -> f32 {
+fn estimate_mean<V: Vector, T: Stored>(row: &[T]) -> f32 {
     let Some(first) = row.first_chunk::<{ TOGETHER * LANES }>() else { return row[0].into() };
     // Divides before adding, so that the largest floats do not overflow.
     let (mut mean, share) = (V::splat(0.0), V::splat(1.0 / first.len() as f32));
@@ -72,13 +73,13 @@ fn deviations<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
 }
 
 /// Elements that accumulate in `f32` before they are added to an `f64` total.
-const PART: usize = 4096;
+const MAX_F32_TERMS: usize = 4096;
 
 /// Returns the sum of the deviations from `center`, and of their squares.
 #[inline(always)]
 fn sums<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
     let mut totals = [0.0; 2];
-    for part in row.chunks(PART) {
+    for part in row.chunks(MAX_F32_TERMS) {
         let nothing = [V::splat(0.0); TOGETHER];
         let mut pass = Sums { center: V::splat(center), sums: nothing, squares: nothing };
         read(part, center, &mut pass);
