@@ -1,4 +1,5 @@
-//! Gradients of table ops that are longer than a line.
+//! Gradient rules of table ops that are too long for the table. Each takes the inputs `x`, the output `y` and the
+//! gradient `g` of the output.
 
 use super::table::{ERF, EXP, GE, GT, LE, LOG, LT, MAXIMUM, NE, POW, SIGMOID, TANH, WHERE};
 use crate::gradient::{Expr, Gradients, each};
@@ -13,6 +14,8 @@ pub(super) fn maximum<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients
     one_of_two(x[0].apply(&GE, &[x[1]]), g)
 }
 
+/// Passes the gradient to one of two operands, and 0 to the other. Unlike a multiplication by 0, a select keeps a NaN
+/// or infinity of `g` from the other.
 fn one_of_two<'a>(is_first: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     each([g.only_where(is_first), is_first.apply(&WHERE, &[g.like(0.0), g])])
 }
@@ -31,7 +34,7 @@ pub(super) fn clamp<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'
     each([below.only_where(x.apply(&GE, &[low])), below.only_where(x.apply(&LT, &[low])), above])
 }
 
-/// `b a^(b-1)`, 0 where `b` is 0, and `a^b log a`, 0 where `a` is not positive.
+/// `b a^(b-1)`, 0 where `b` is 0, and `a^b log a`, 0 where `a` is not positive: the formulas may give NaN there.
 pub(super) fn pow<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let &[a, b] = x else { return Gradients::new() };
     let base = (g * b * a.apply(&POW, &[b - 1.0])).only_where(b.apply(&NE, &[b.like(0.0)]));
@@ -44,7 +47,7 @@ pub(super) fn erf<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a>
     each([g * (-(x[0] * x[0])).apply(&EXP, &[]) * FRAC_2_SQRT_PI])
 }
 
-/// `s (1 + x (1 - s))` with `s = sigmoid(x)`.
+/// `s (1 + x (1 - s))` with `s = sigmoid(x)`, where `x s` is the output.
 pub(super) fn silu<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let sigmoid = x[0].apply(&SIGMOID, &[]);
     each([g * (sigmoid + y * (sigmoid.like(1.0) - sigmoid))])
@@ -56,14 +59,14 @@ pub(super) fn gelu<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a
     let x = x[0];
     let square = x * x;
     let t = (x * (square * c + 1.0) * k).apply(&TANH, &[]);
-    let steep = x * (t.like(1.0) - t * t) * (square * (3.0 * c) + 1.0) * (0.5 * k);
-    each([g * (t * 0.5 + 0.5 + steep)])
+    let slope = x * (t.like(1.0) - t * t) * (square * (3.0 * c) + 1.0) * (0.5 * k);
+    each([g * (t * 0.5 + 0.5 + slope)])
 }
 
 /// `(1 + erf(x / sqrt 2)) / 2 + x e^(-x^2/2) / sqrt(2 pi)`.
 pub(super) fn gelu_erf<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let x = x[0];
-    let share = (x * FRAC_1_SQRT_2).apply(&ERF, &[]) * 0.5 + 0.5;
+    let cdf = (x * FRAC_1_SQRT_2).apply(&ERF, &[]) * 0.5 + 0.5;
     let density = (x * x * -0.5).apply(&EXP, &[]) * (0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
-    each([g * (share + x * density)])
+    each([g * (cdf + x * density)])
 }

@@ -302,8 +302,8 @@ table! { $
         |x| f64::from(reference::bits(x[0]) >> (reference::bits(x[1]) % 32)), cheap, zero_gradient;
     /// Pseudorandom bits from a counter and a key.
     ///
-    /// The first word of Threefry-2x32 with 13 rounds, the fewest that pass all tests of BigCrush. Its
-    /// tests cannot tell the outputs of different counters and keys from independent numbers. Not cryptographically secure.
+    /// The first word of Threefry-2x32 with 13 rounds, the fewest that pass all tests of BigCrush: they do not
+    /// distinguish the outputs of different counters and keys from independent numbers. Not cryptographically secure.
     bits RANDOM_BITS random_bits(counter in WORD, key in WORD) =
         random::threefry([counter, T::lit(0)], [key, T::lit(0)])[0];
         |x| f64::from(reference::random_bits(reference::bits(x[0]), reference::bits(x[1]))), zero_gradient;

@@ -1,4 +1,4 @@
-//! Error bounds.
+//! Error bounds in ULP (units in the last place).
 
 use crate::DType;
 
@@ -31,8 +31,7 @@ impl Tolerance {
         }
         let largest = largest(dtype);
         if found.is_infinite() || expected.abs() > largest {
-            // The largest finite number and the overflow threshold are one ULP apart; rounding goes either way
-            // between them.
+            // A result within the tolerance of the largest finite number may round to it or to infinity.
             let slack = self.ulps.max(0.5) * ulp(dtype, largest) + self.absolute;
             return found.signum() == expected.signum()
                 && (found.abs() >= largest - slack)
@@ -44,18 +43,21 @@ impl Tolerance {
 
 /// Returns the spacing of a dtype's numbers at this value (ULP); 1 for integers.
 pub fn ulp(dtype: DType, value: f64) -> f64 {
-    let (bits, smallest) = match dtype {
+    // Bits of the mantissa, and the exponent of the smallest normal number: subnormal numbers have its spacing.
+    let (bits, min_exponent) = match dtype {
         DType::F32 => (23, -126),
         DType::F16 => (10, -14),
         DType::BF16 => (7, -126),
         DType::F64 => (52, -1022),
         _ => return 1.0,
     };
-    let largest = if dtype == DType::F64 { 1023 } else { 127 };
+    // Infinity and NaN have the spacing of the largest finite numbers.
+    let max_exponent = if dtype == DType::F64 { 1023 } else { 127 };
     let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    2f64.powi(exponent.clamp(smallest, largest) - bits)
+    2f64.powi(exponent.clamp(min_exponent, max_exponent) - bits)
 }
 
+/// Returns the largest finite number of a float dtype that fused kernels compute; infinity for other dtypes.
 fn largest(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => f64::from(f32::MAX),

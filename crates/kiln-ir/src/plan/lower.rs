@@ -39,10 +39,11 @@ pub(super) struct Nodes {
     pub(super) computed: Vec<(NodeId, usize)>,
 }
 
-/// A node that must be stored before the kernel can be lowered.
+/// The error of lowering: a node that must be stored by another kernel first, and why. The fuser stores it and starts
+/// another round.
 type Blocked = (NodeId, StoreReason);
 
-/// Lowers the kernel that stores `root`, with this core.
+/// Lowers the kernel that stores `root`. `core` is its reduction or kernel op; without one, it is a map.
 pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) -> Result<Lowered, Blocked> {
     let graph = fuser.graph;
     let (lowered_core, core_nodes) = match core.map(|core| (core, &graph.nodes[core])) {
@@ -75,8 +76,10 @@ pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) 
     Ok(Lowered { root, core: lowered_core, core_nodes, body, body_nodes })
 }
 
+/// Builds one program: a prologue, or the epilogue of a core.
 struct Lowerer<'f, 'a> {
     fuser: &'f mut Fuser<'a>,
+    /// The node whose result an epilogue starts from.
     core: Option<NodeId>,
     operands: Vec<Operand>,
     instructions: Vec<Instruction>,
@@ -100,11 +103,14 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         }
     }
 
-    /// Returns the instruction that computes a node under a path. The recursion depth is bounded by the program size.
+    /// Returns the instruction that computes a node as seen through a path of views. The recursion depth is bounded by
+    /// the program size.
     fn value(&mut self, node: NodeId, path: Path, is_root: bool) -> Result<usize, Blocked> {
         let depth = self.views.len();
+        // The root is marked as stored, by this very kernel, which must compute it.
         let (mut id, mut under, mut is_stored) = (node, path, self.fuser.stored[node] && !is_root);
         let graph = self.fuser.graph;
+        // Views are not instructions: they change the path, and so the layout that an operand is read with.
         while !is_stored && let Some(below) = self.fuser.paths.enter(graph, id, under) {
             self.views.push(below);
             (id, under) = below;
@@ -142,7 +148,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
                 let input = node.inputs[0];
                 let from = self.fuser.graph.nodes[input].ty.dtype;
                 let arg = self.value(input, path, false)?;
-                // The class represents every number of these dtypes exactly.
+                // Values are computed in `from.computed()` already, so a cast to it changes nothing.
                 let is_noop = dtype == from.computed();
                 let value =
                     if is_noop { arg } else { self.push(Instruction::Cast { arg, from: from.class(), to: dtype }) };
@@ -167,7 +173,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         }
     }
 
-    /// Wraps the result of 8-bit arithmetic, which is computed in words. `Bool` ops only produce 0 and 1.
+    /// Wraps the result of 8-bit integer arithmetic, which is computed in 32 bits. `Bool` ops only produce 0 and 1.
     fn wrap(&mut self, arg: usize, dtype: DType) -> usize {
         match dtype {
             DType::U8 | DType::I8 => self.push(Instruction::Cast { arg, from: dtype.class(), to: dtype }),
@@ -175,6 +181,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         }
     }
 
+    /// Appends a load of a leaf, as a new operand unless an equal one exists.
     fn load(&mut self, leaf: Leaf, dtype: DType, layout: &Layout) -> usize {
         // The stride of an axis of length 1 is irrelevant; zeroing it makes equal operands compare equal.
         let strides: SmallVec<[isize; 4]> = layout
@@ -202,6 +209,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         })
     }
 
+    /// Returns the program over `space`, its nodes, and the number of kept axes. Simplifying merges axes of the space.
     fn finish(mut self, space: &Shape, kept: usize, is_simplified: bool) -> (Body, Nodes, usize) {
         let (space, kept) =
             if is_simplified { simplify(space, kept, &mut self.operands) } else { (space.clone(), kept) };
@@ -210,7 +218,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
     }
 }
 
-/// Returns the class of the operands whose dtype is variable.
+/// Returns the class that selects the variant of an op: the class of its operands, apart from the condition of a select.
 fn class_of(op: &ElementOp, dtype: impl Fn(usize) -> DType) -> Class {
     match op.signature {
         Signature::Same { .. } | Signature::Compare => dtype(0).class(),

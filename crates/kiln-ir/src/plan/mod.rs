@@ -54,7 +54,7 @@ pub struct Plan {
     pub outputs: Vec<PlanOutput>,
     /// The graph's held nodes that are stored, with the index of their value.
     pub held: Vec<(NodeId, usize)>,
-    /// What did not fuse, and why; one sentence each.
+    /// Nodes that did not fuse, and why; one sentence each.
     pub notes: Vec<String>,
     /// Memory traffic in bytes if every op of the graph were its own kernel.
     pub unfused_bytes: u64,

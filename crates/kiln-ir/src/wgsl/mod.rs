@@ -85,13 +85,13 @@ pub struct WgslKernel {
 pub struct WgslBinding {
     /// The `@binding` number.
     pub number: u32,
-    /// What is bound.
+    /// The bound argument.
     pub argument: WgslArgument,
     /// Bytes of the buffer to bind, for kernels that use `arrayLength`; `None` for the whole buffer.
     pub bytes: Option<u64>,
 }
 
-/// What is bound to a [`WgslBinding`].
+/// The argument of a [`WgslBinding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WgslArgument {
     /// An operand, by its index in [`Step::reads`](crate::plan::Step::reads).

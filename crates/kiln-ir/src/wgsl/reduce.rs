@@ -29,12 +29,13 @@ struct Division {
     four: bool,
     /// Whether the number of reduced elements is a multiple of four.
     whole: bool,
-    /// Unroll factor of the loop.
+    /// Unroll factor of the loop, which keeps it within [`LOOP_STEPS`](super::LOOP_STEPS).
     copies: u32,
 }
 
 impl Division {
-    /// Many lanes per result if many elements are reduced; few if there are enough results to keep the device busy.
+    /// Chooses many lanes per result if many elements are reduced, and few if there are enough results to keep the
+    /// device busy.
     fn new(frame: &Frame, operands: usize, kept: usize, reduced: usize, features: WgslFeatures) -> Self {
         let four = operands > 0 && (0..operands).all(|operand| frame.four(operand) != VectorLoad::Separate);
         let across = !four && frame.prefers_first(operands) && kept > 1;
@@ -96,7 +97,7 @@ struct Text {
 }
 
 impl Text {
-    /// Returns the type of partial results: sums, keys, or keys with indices.
+    /// Returns the type of partial results: a sum, a key, or a key (`x`) with the index of its element (`y`).
     fn part(&self) -> &'static str {
         match self.op {
             Reduce::Sum | Reduce::Mean => type_name(self.class, false),
@@ -113,7 +114,7 @@ impl Text {
         matches!(self.op, Reduce::ArgMax | Reduce::ArgMin)
     }
 
-    /// Returns the identity of the reduction.
+    /// Returns the identity of the reduction. For keys it is 0, because no key is below.
     fn identity(&self) -> String {
         if self.is_arg() { "vec2<u32>(0u, 0xffffffffu)".to_string() } else { format!("{}()", self.part()) }
     }
@@ -126,6 +127,7 @@ impl Text {
         format!("fn element(k: u32, r: u32) -> {class} {{\n{number}{statements}    return {result};\n}}\n")
     }
 
+    /// Generates `join`, which combines two partial results, and the conversions to and from keys.
     fn functions(&self) -> String {
         let part = self.part();
         if self.is_sum() {
@@ -149,7 +151,7 @@ impl Text {
             Class::Uint | Class::Wide => format!("    return {};", flipped("x")),
             Class::Int => format!("    return {};", flipped(&format!("bitcast<{uint}>(x) ^ {uint}(0x80000000u)"))),
             Class::Float => {
-                // Both zeros compare equal, so that the first one wins.
+                // Gives both zeros one key, so that an arg-reduction returns the first of them.
                 let zero = format!("select(bits, {uint}(0u), bits == {uint}(0x80000000u))");
                 let bits = if self.is_arg() { zero } else { "bits".to_string() };
                 let order = format!("select(b | {uint}(0x80000000u), ~b, b >= {uint}(0x80000000u))");
@@ -213,6 +215,8 @@ impl Text {
         text
     }
 
+    /// Generates the entry point: each lane accumulates every n-th element, then the lanes are combined and the first
+    /// one stores.
     fn main(&self) -> String {
         let Division { lanes, results, across, in_subgroup, four, copies, .. } = self.division;
         let (size, part, identity) = (self.division.size(), self.part(), self.identity());

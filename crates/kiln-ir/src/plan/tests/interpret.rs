@@ -125,7 +125,7 @@ pub(super) fn run_plan(plan: &Plan, data: &Data) -> Vec<Vec<f64>> {
         let reads = kernel.operands().zip(&step.reads);
         let mut loaded: Vec<Vec<f64>> =
             reads.map(|(operand, &source)| gather(&operand.layout, &memory(source, &slots, &own))).collect();
-        let behind = loaded.split_off(loaded.len() - kernel.body.operands.len());
+        let epilogue = loaded.split_off(loaded.len() - kernel.body.operands.len());
         let core = match &kernel.core {
             Core::Map => Vec::new(),
             Core::Reduce { op, input, kept } => {
@@ -140,7 +140,7 @@ pub(super) fn run_plan(plan: &Plan, data: &Data) -> Vec<Vec<f64>> {
                 hand_kernel(op.name(), &operands.iter().map(shape).zip(loaded).collect::<Vec<_>>())
             }
         };
-        let result = run_body(&kernel.body, &behind, &data.scalars, &core);
+        let result = run_body(&kernel.body, &epilogue, &data.scalars, &core);
         assert_eq!(result.len(), kernel.output.shape.elem_count());
         result.iter().for_each(|&x| check_range(x, kernel.output.dtype));
         match plan.values[step.writes].place {
