@@ -43,7 +43,7 @@ impl Heap {
 
 /// Returns free pages within the heap to the system, if the allocator retains them.
 ///
-/// glibc by itself returns only the top of a heap, and one small description that outlives a burst of blocks retains
+/// Otherwise glibc returns only the top of a heap, and one small description that outlives a burst of blocks retains
 /// everything below: 10 MiB after 2 GiB of small buffers. Has no effect with other allocators.
 fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

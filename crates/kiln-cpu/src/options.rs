@@ -50,7 +50,7 @@ impl CpuOptions {
     /// Creates options from a program's settings: [`SIMD_SETTING`](Self::SIMD_SETTING) sets [`simd`](Self::simd). A
     /// setting that is missing or empty keeps its default.
     ///
-    /// The library does not read the environment by itself. A program configured by environment variables passes them
+    /// The library does not read the environment. A program configured by environment variables passes them
     /// in:
     ///
     /// ```

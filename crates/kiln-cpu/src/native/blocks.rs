@@ -5,7 +5,7 @@
 
 use kiln_ir::kernel::{Body, Instruction, Operand};
 
-/// Rows of a block: the number of words in a cache line.
+/// Rows of a block: the number of 32-bit words in a cache line.
 pub(crate) const BLOCK_ROWS: usize = 16;
 /// Smaller spaces fit in a cache in any order.
 const MIN_ELEMENTS: usize = 1 << 14;
@@ -33,7 +33,8 @@ pub(crate) struct Block {
 }
 
 impl Blocks {
-    /// Returns the division for a body that is stored directly from its operands; `None` if rows are as good.
+    /// Returns the division for a body without a core, if one of its operands is transposed; `None` if iteration in
+    /// rows is as good.
     pub(crate) fn of(body: &Body) -> Option<Self> {
         let elements = body.space.elem_count();
         let takes_core = body.program.instructions.iter().any(|code| matches!(code, Instruction::Core { .. }));
@@ -41,12 +42,13 @@ impl Blocks {
             return None;
         }
         let last = body.space.rank() - 1;
-        let lies_across = |operand: &Operand| {
+        // An axis other than the last along which the operand is contiguous, if the last one has a large stride.
+        let transposed_axis = |operand: &Operand| {
             let strides = operand.layout.strides();
             let axis = (0..last).find(|&axis| strides[axis].abs() == 1 && body.space[axis] >= BLOCK_ROWS)?;
             (strides[last].unsigned_abs() >= BLOCK_ROWS && body.space[last] >= BLOCK_ROWS).then_some(axis)
         };
-        let axis = body.operands.iter().find_map(lies_across)?;
+        let axis = body.operands.iter().find_map(transposed_axis)?;
         let pitch = body.space[axis + 1..].iter().product();
         Some(Self { axis, rows: body.space[axis], columns: body.space[last], pitch, elements })
     }
@@ -57,12 +59,12 @@ impl Blocks {
         [strides[self.axis], strides[strides.len() - 1]]
     }
 
-    /// Returns the number of blocks if `columns` fit in one.
+    /// Returns the number of blocks of at most `columns` columns.
     pub(crate) fn count(&self, columns: usize) -> usize {
         self.elements / (self.rows * self.columns) * self.rows.div_ceil(BLOCK_ROWS) * self.columns.div_ceil(columns)
     }
 
-    /// Returns a block by its index. Adjacent indices have adjacent columns.
+    /// Returns a block by its index, for blocks of at most `columns` columns. Adjacent indices have adjacent columns.
     pub(crate) fn block(&self, number: usize, columns: usize) -> Block {
         let across = self.columns.div_ceil(columns);
         let (number, column) = (number / across, number % across * columns);

@@ -1,4 +1,4 @@
-//! Vectors of eight words, for loops that the compiler does not vectorize by itself.
+//! Vectors of eight words, for loops that the compiler does not vectorize.
 
 use half::f16;
 

@@ -74,26 +74,28 @@ impl NativePlan {
     /// # Errors
     /// Returns `Internal` if the plan is malformed; errors of [`WgslStep::new`] if a step has no CPU code.
     pub(crate) fn new(cpu: Arc<CpuDevice>, device: &Device, plan: &Arc<Plan>) -> Result<Self> {
-        let own = plan.values.iter().filter(|value| value.place == Place::Dedicated).count();
+        let dedicated = plan.values.iter().filter(|value| value.place == Place::Dedicated).count();
         let mut requirements: Vec<BufferRequirement> =
             plan.slots.iter().map(|&bytes| BufferRequirement { bytes, alignment: 4 }).collect();
-        let mut places = Vec::with_capacity(plan.values.len());
+        // The index of each value's buffer in `requirements`.
+        let mut buffers = Vec::with_capacity(plan.values.len());
         for value in &plan.values {
             let bytes = (value.ty.shape.elem_count() * value.ty.dtype.bytes()) as u64;
             match value.place {
-                Place::Slot(slot) if plan.slots.get(slot).is_some_and(|&size| bytes <= size) => places.push(slot),
+                Place::Slot(slot) if plan.slots.get(slot).is_some_and(|&size| bytes <= size) => buffers.push(slot),
                 Place::Slot(slot) => return Err(bug(format!("a value of {bytes} bytes does not fit slot {slot}"))),
                 Place::Dedicated => {
-                    places.push(requirements.len());
+                    buffers.push(requirements.len());
                     requirements.push(BufferRequirement { bytes, alignment: value.ty.dtype.bytes() });
                 }
             }
         }
-        let first_input = plan.slots.len() + own;
+        let first_input = plan.slots.len() + dedicated;
         let find = |source: &Source| match *source {
             Source::Input(input) => Some(first_input + input),
-            Source::Value(value) => places.get(value).copied(),
+            Source::Value(value) => buffers.get(value).copied(),
         };
+        // `PlanStep::new` appends the requirements of the inputs that a step reads.
         let (mut steps, mut groups, mut scalars) = (Vec::new(), vec![StepGroup::native(0, 0)], 0);
         for (number, step) in plan.steps.iter().enumerate() {
             if !has_host_code(step) {
@@ -101,10 +103,10 @@ impl NativePlan {
                 groups.push(StepGroup::native(number + 1, steps.len()));
                 continue;
             }
-            let made = PlanStep::new(step, plan, &find, cpu.simd(), &mut requirements);
-            let made = made.map_err(|error| error.context(format!("kernel `{}`", step.kernel.name)))?;
-            scalars = scalars.max(made.scalars());
-            steps.push(made);
+            let compiled = PlanStep::new(step, plan, &find, cpu.simd(), &mut requirements);
+            let compiled = compiled.map_err(|error| error.context(format!("kernel `{}`", step.kernel.name)))?;
+            scalars = scalars.max(compiled.scalars());
+            steps.push(compiled);
             if let Some(StepGroup::Native { of_plan, steps, .. }) = groups.last_mut() {
                 (of_plan.end, steps.end) = (number + 1, steps.end + 1);
             }
@@ -118,7 +120,7 @@ impl NativePlan {
         Ok(Self { cpu, plan: Arc::clone(plan), name: name(plan), steps, groups, requirements, inputs, scalars })
     }
 
-    /// Runs a group of steps, with its buffers locked.
+    /// Runs a group of native steps, with its buffers locked. Does nothing for a WGSL group.
     ///
     /// # Errors
     /// Returns `InvalidArgument` if the buffers or scalars do not match the plan, or if a kernel finds an operand
@@ -151,7 +153,8 @@ impl NativePlan {
         Ok(())
     }
 
-    /// Returns the base address of each buffer, in the order of `requirements`.
+    /// Returns the base address of each buffer, in the order of `requirements`: slots and dedicated values, then inputs.
+    /// `buffers` has the inputs first.
     fn bases(&self, buffers: &BufferSet<'_>, locked: &mut LockedBuffers<'_>) -> Result<Bases> {
         let written = self.requirements.len() - self.inputs;
         let inputs = buffers.buffers().len() - written;
@@ -172,14 +175,15 @@ impl NativePlan {
 
     /// Returns an error if the arguments of a run do not match the plan.
     fn check(&self, run: &PlanRun<'_>) -> Result<()> {
-        let (slots, own) = (self.plan.slots.len(), self.requirements.len() - self.inputs - self.plan.slots.len());
+        let slots = self.plan.slots.len();
+        let dedicated = self.requirements.len() - self.inputs - slots;
         let PlanRun { inputs, slots: found_slots, outputs, scalars } = run;
         let found = (inputs.len(), found_slots.len(), outputs.len(), scalars.len());
-        if found.0 >= self.inputs && (found.1, found.2) == (slots, own) && found.3 >= self.scalars {
+        if found.0 >= self.inputs && (found.1, found.2) == (slots, dedicated) && found.3 >= self.scalars {
             return Ok(());
         }
         let message = format!(
-            "expected {} inputs, {slots} slots, {own} outputs and {} scalars, found {}, {}, {} and {}",
+            "expected {} inputs, {slots} slots, {dedicated} outputs and {} scalars, found {}, {}, {} and {}",
             self.inputs, self.scalars, found.0, found.1, found.2, found.3
         );
         Err(Error::new(ErrorKind::InvalidArgument, message))
@@ -238,6 +242,7 @@ impl StepGroup {
     }
 }
 
+/// Returns whether a step runs natively: all do, except hand-written ops that exist only in WGSL.
 fn has_host_code(step: &Step) -> bool {
     !matches!(&step.kernel.core, Core::Op { op, .. } if !op.has_host_code())
 }

@@ -1,5 +1,7 @@
 //! Reductions: the results of a program are reduced to one per kept element.
 //!
+//! *Kept* elements are those of the result; each is the reduction of `reduced` input elements.
+//!
 //! The work is divided by the shape alone, and partial results are merged in order, so the result is bitwise
 //! identical for any number of threads.
 
@@ -16,11 +18,11 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Approximate number of elements in a piece of work.
-const PIECE: usize = 1 << 16;
+const PIECE_ELEMS: usize = 1 << 16;
 /// Number of kept elements that are merged and passed to the epilogue at a time.
 const BATCH: usize = 256;
-/// Narrow columns are accumulated several rows at a time, up to about this many elements.
-const WIDE: usize = 64;
+/// Rows with fewer kept elements than this are accumulated several at a time.
+const MIN_COLUMN_ELEMS: usize = 64;
 
 /// A compiled reduction.
 pub(crate) struct ReduceStep {
@@ -37,7 +39,7 @@ pub(crate) struct ReduceStep {
     pub(crate) body: TileProgram,
 }
 
-/// Which elements are adjacent in the space of the input.
+/// Which elements are innermost, that is adjacent, in the space of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Reduced elements: element `r` of row `k` has index `k * reduced + r`.
@@ -46,7 +48,7 @@ enum Order {
     Columns,
 }
 
-/// An input that is just its first operand, contiguous in the order of the space.
+/// A prologue that only loads its first operand, contiguous in the order of the space.
 struct Direct {
     dtype: DType,
     /// Offset of the first element, in elements.
@@ -71,7 +73,7 @@ impl ReduceStep {
         }
         let (kept_axes, reduced_axes) = input.space.split_at(kept);
         let [kept_len, reduced_len] = [kept_axes, reduced_axes].map(|axes| axes.iter().product::<usize>());
-        let order = if lies_in_columns(input, kept) { Order::Columns } else { Order::Rows };
+        let order = if prefers_columns(input, kept) { Order::Columns } else { Order::Rows };
         let swapped = (order == Order::Columns).then(|| swap(input, kept));
         let input = swapped.as_ref().unwrap_or(input);
         let last = input.program.instructions.last().ok_or_else(|| bug("a reduction has no instructions".into()))?;
@@ -98,14 +100,14 @@ impl ReduceStep {
         }
         let cost = self.kept * (self.reduced * (self.input.cost + 1) + self.body.cost);
         let size = self.piece_size();
-        let (across, along) = (self.kept.div_ceil(size.kept), self.reduced.div_ceil(size.reduced).max(1));
+        let (kept_pieces, reduced_pieces) = (self.kept.div_ceil(size.kept), self.reduced.div_ceil(size.reduced).max(1));
         let piece = |number: usize| {
-            let (kept, reduced) = (number % across * size.kept, number / across * size.reduced);
+            let (kept, reduced) = (number % kept_pieces * size.kept, number / kept_pieces * size.reduced);
             let kept = kept..(kept + size.kept).min(self.kept);
             Piece { kept, reduced: reduced..(reduced + size.reduced).min(self.reduced) }
         };
-        if along == 1 {
-            return workers.run(cost, across, &|number| {
+        if reduced_pieces == 1 {
+            return workers.run(cost, kept_pieces, &|number| {
                 let Piece { kept, reduced } = piece(number);
                 let mut accumulators: SmallVec<[Accumulator; 16]> =
                     SmallVec::from_elem(self.folding.start, BATCH.min(kept.len()));
@@ -121,11 +123,11 @@ impl ReduceStep {
                 }
             });
         }
-        let mut accumulators = vec![self.folding.start; self.kept * along];
+        let mut accumulators = vec![self.folding.start; self.kept * reduced_pieces];
         let parts = SharedPtr(accumulators.as_mut_ptr());
-        workers.run(cost, across * along, &|number| {
+        workers.run(cost, kept_pieces * reduced_pieces, &|number| {
             let piece = piece(number);
-            let first = number / across * self.kept + piece.kept.start;
+            let first = number / kept_pieces * self.kept + piece.kept.start;
             // SAFETY: pieces have disjoint accumulators; the rest is guaranteed by the caller.
             unsafe {
                 let accumulators = std::slice::from_raw_parts_mut(parts.at(first), piece.kept.len());
@@ -147,14 +149,14 @@ impl ReduceStep {
     /// Returns the size of a piece, which depends on the shape alone.
     fn piece_size(&self) -> PieceSize {
         match self.order {
-            Order::Rows if self.reduced > 2 * PIECE => PieceSize { kept: 1, reduced: PIECE },
-            Order::Rows => PieceSize { kept: (PIECE / self.reduced.max(1)).max(1), reduced: self.reduced.max(1) },
+            Order::Rows if self.reduced > 2 * PIECE_ELEMS => PieceSize { kept: 1, reduced: PIECE_ELEMS },
+            Order::Rows => PieceSize { kept: (PIECE_ELEMS / self.reduced.max(1)).max(1), reduced: self.reduced.max(1) },
             // As wide as a batch. If that gives few pieces, they are also divided along the columns, into pieces
             // large enough that merging takes little of the time.
             Order::Columns => {
                 let kept = BATCH.min(self.kept);
                 let is_wide = self.kept >= 32 * BATCH;
-                let reduced = if is_wide { self.reduced } else { 2 * PIECE / kept };
+                let reduced = if is_wide { self.reduced } else { 2 * PIECE_ELEMS / kept };
                 PieceSize { kept, reduced: reduced.max(1) }
             }
         }
@@ -265,7 +267,7 @@ impl ReduceStep {
     /// Creates the columns of `kept` elements: several per element if they are narrow and the rows are contiguous.
     fn columns(&self, kept: usize) -> Columns {
         let is_arg = matches!(self.op, Reduce::ArgMax | Reduce::ArgMin);
-        let together = if kept == self.kept && !is_arg { (WIDE / kept).max(1) } else { 1 };
+        let together = if kept == self.kept && !is_arg { (MIN_COLUMN_ELEMS / kept).max(1) } else { 1 };
         Columns::new(kept * together, self.folding.start)
     }
 
@@ -310,8 +312,9 @@ struct Piece {
     reduced: Range<usize>,
 }
 
-/// Returns whether kept elements are closer together in memory than reduced ones.
-fn lies_in_columns(input: &Body, kept: usize) -> bool {
+/// Returns whether kept elements are closer together in memory than reduced ones. Each operand votes with its innermost
+/// strides.
+fn prefers_columns(input: &Body, kept: usize) -> bool {
     let inner = |range: Range<usize>, operand: &Operand| {
         let axes = range.rev().find(|&axis| input.space[axis] > 1);
         axes.map(|axis| operand.layout.strides()[axis].unsigned_abs())

@@ -157,8 +157,8 @@ impl PlanStep {
         }
         let operands: Pointers = self.reads.iter().map(|&buffer| bases[buffer as usize].cast_const()).collect();
         let output = bases[self.writes as usize];
-        let (core, behind) = operands.split_at(self.core_operands);
-        let memory = Memory { operands: behind, output, scalars };
+        let (core, epilogue) = operands.split_at(self.core_operands);
+        let memory = Memory { operands: epilogue, output, scalars };
         // SAFETY: the step was checked against the requirements when it was compiled; the rest is guaranteed by the caller.
         let done = unsafe {
             match &self.core {

@@ -28,6 +28,8 @@ impl PlanWorkers<'_> {
     }
 }
 
+/// For hand-written kernels, which decide themselves whether a loop is worth several threads: `run` always uses the
+/// pool.
 impl Workers for PlanWorkers<'_> {
     fn count(&self) -> usize {
         self.threads.count()

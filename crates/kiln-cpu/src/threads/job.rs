@@ -26,7 +26,7 @@ pub(super) struct Job {
     parts: usize,
     /// The next part to take; all are taken if it is at least `parts`.
     next: AtomicUsize,
-    /// Parts that have not completed.
+    /// Parts that have not completed. The task is not called, nor dereferenced, once it is 0.
     pending: AtomicUsize,
     has_failed: AtomicBool,
     failures: Mutex<Vec<Failure>>,
@@ -121,7 +121,7 @@ impl Job {
     }
 }
 
-/// Runs all parts sequentially on this thread, up to the first panic.
+/// Runs all parts sequentially on this thread, up to the first panic, which becomes an error as in [`Job::finish`].
 pub(super) fn run_inline(parts: usize, task: &Task<'_>) -> Result<()> {
     let _inside = Inside::enter();
     (0..parts).try_for_each(|part| call(task, part, parts).map_err(|failure| failure.to_error()))

@@ -168,7 +168,7 @@ fn double_columns(piece: usize, operand: &Operand) -> Core {
 
 /// A fused epilogue is applied to a kernel's results, in whatever pieces it stores them.
 #[test]
-fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
+fn an_epilogue_is_applied_to_the_stored_results() {
     let mut random = Random(29);
     let shape = Shape::from((67, 91));
     let core = || Instruction::Core { class: Class::Float };
@@ -209,7 +209,7 @@ fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
 
 /// A kernel gets the output's memory only if `store` would write the same elements unchanged.
 #[test]
-fn results_are_written_to_memory_only_where_nothing_is_behind_the_kernel() {
+fn results_are_written_to_memory_only_without_an_epilogue() {
     let shape = Shape::from((3, 40));
     let input = Tensor::new(DType::F32, Layout::contiguous(shape.clone()), |index| index as f64);
     let core = Instruction::Core { class: Class::Float };

@@ -216,7 +216,7 @@ fn integers_wrap_and_nothing_has_a_sum() {
 
 /// The prologue and the epilogue of a reduction run, even if the input has no operand that determines the memory order.
 #[test]
-fn programs_before_and_behind_run() {
+fn prologues_and_epilogues_run() {
     let mut random = Random(23);
     let shape = Shape::from((50, 60));
     for (what, layout) in layouts(&shape) {
@@ -229,7 +229,7 @@ fn programs_before_and_behind_run() {
             operands: vec![tensor.operand.clone()],
             program: Program { instructions: vec![Instruction::Load { operand: 0 }, multiply([0, 0])] },
         };
-        let behind = vec![
+        let epilogue = vec![
             Instruction::Core { class: Class::Float },
             Instruction::Load { operand: 0 },
             multiply([0, 1]),
@@ -238,11 +238,11 @@ fn programs_before_and_behind_run() {
         let body = Body {
             space: Shape::from(50),
             operands: vec![weights.operand.clone()],
-            program: Program { instructions: behind.clone() },
+            program: Program { instructions: epilogue.clone() },
         };
         let squares: Vec<f64> = tensor.numbers().iter().map(|x| x * x).collect();
         let sums = reference::reduce(Reduce::Sum, Class::Float, &squares, 50, 60);
-        let expected = reference::evaluate(&behind, std::slice::from_ref(&weights), &[], &sums, 50);
+        let expected = reference::evaluate(&epilogue, std::slice::from_ref(&weights), &[], &sums, 50);
         for dtype in [DType::F32, DType::F16] {
             let kernel = kernel(Core::Reduce { op: Reduce::Sum, input: input.clone(), kept: 1 }, body.clone(), dtype);
             let expected: Vec<f64> = expected.iter().map(|&x| reference::cast(x, Class::Float, dtype)).collect();

@@ -38,7 +38,7 @@ fn a_barrier_that_not_all_reach() {
 
 /// Also if a condition around a barrier differs between invocations, or is the result of a function with barriers.
 #[test]
-fn a_barrier_behind_what_is_not_the_same_for_all() {
+fn a_barrier_in_non_uniform_control_flow() {
     let kernel = |body: &str| {
         format!(
             "{Y}fn f(l: u32) -> bool {{ workgroupBarrier(); return l < 3u; }}
