@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_and_others_are_told_which_there_are() {
+    fn names_round_trip_and_errors_list_all_levels() {
         for level in SimdLevel::ALL {
             assert_eq!(level.name().parse::<SimdLevel>().unwrap(), level);
         }

@@ -21,8 +21,8 @@ fn log_2<T: Float>(x: T) -> (T, T) {
     let denominator_head = head(denominator);
     let denominator_tail = m - (denominator_head - T::lit(1.0));
     let s_tail = ((numerator - s_head * denominator_head) - s_head * denominator_tail) / denominator;
-    // artanh s = s (3 + s_head^2 + r) / 3, where r = s^4 p + s_tail (s_head + s). The coefficients of p are those of the Taylor
-    // series, 3/5, 3/7, 3/9, 3/11 and 3/13: |s| is at most 0.172, because m is from sqrt(1/2) to sqrt(2).
+    // artanh s = s (3 + s_head^2 + r) / 3, where r = s^4 p + s_tail (s_head + s). The coefficients of p are those of the
+    // Taylor series, 3/5, 3/7, 3/9, 3/11 and 3/13: |s| is at most 0.172, because m is from sqrt(1/2) to sqrt(2).
     let square = s * s;
     let p = polynomial(square, [0.230_769_23, 0.272_727_28, 0.333_333_34, 0.428_571_43, 0.6]);
     let r = p.mul_add(square * square, s_tail * (s_head + s));
@@ -43,8 +43,8 @@ fn log_2<T: Float>(x: T) -> (T, T) {
 /// Returns `a^b` for a positive, finite `a`.
 #[inline(always)]
 fn power<T: Float>(a: T, b: T) -> T {
-    // Beyond 2^32 the result is 0, 1 or infinity: |log2 a| of a float other than 1 is above 2^-24. Clamping avoids infinity
-    // minus infinity.
+    // Beyond 2^32 the result is 0, 1 or infinity: |log2 a| of a float other than 1 is above 2^-24. Clamping avoids
+    // infinity minus infinity.
     let b = at_least(at_most(b, 4_294_967_296.0), -4_294_967_296.0);
     let (log_head, log_tail) = log_2(a);
     let b_head = head(b);
