@@ -1,17 +1,17 @@
-// A workgroup computes the results of 64 queries of a head, over blocks of 32 keys. Each of its 8 by 8 invocations makes the scores of 8 queries
-// and 4 keys, and gathers 8 elements in every 64 of the results of these queries. Queries, keys and values come through workgroup memory, 16
-// steps at a time; so do the weights of a block.
+// A workgroup computes the results of 64 queries of a head, over blocks of 32 keys. Each of its 8 by 8 invocations computes the scores of 8 queries
+// and 4 keys, and accumulates 8 of every 64 elements of the results of these queries. Queries, keys and values are staged in workgroup memory, 16
+// steps at a time; so are the weights of a block.
 
 const QUERIES: u32 = 64u;
 const KEYS: u32 = 32u;
 const STEPS: u32 = 16u;
-// Where there is no score yet. Not infinite, because the distance between two of these has to be 0.
+// The initial maximum. It is finite, because the difference of two of these has to be 0, not NaN.
 const NO_SCORE: f32 = -3.4028234663852886e38;
 
-// Queries, then values; keys, then what each invocation knows about its queries; for each key the weights of the queries.
+// Three tiles: queries, later values; keys, later the partial maxima and sums of each invocation; the weights of the queries for each key.
 // TILES
 
-// Whether there are such a query and key, and the query does not come before the key where that counts.
+// Returns whether the query and the key exist, and, if the attention is causal, the query attends to the key.
 fn is_inside(query: u32, key: u32) -> bool {
     return query < p_m() && key < p_n() && (p_causal() == 0u || key + p_m() <= query + p_n());
 }
@@ -34,7 +34,7 @@ fn main(
     let start_v = p_v_offset() + b * p_v_stride0() + h * p_v_stride1();
     var end = p_n();
     if p_causal() != 0u {
-        // One past what the last query of the block attends to.
+        // One past the last key that a query of the block attends to.
         let beyond = first_query + QUERIES + p_n();
         end = min(end, max(beyond, p_m()) - p_m());
     }

@@ -14,7 +14,7 @@ fn work(row: u32, lane: u32, lanes: u32) {
     var off = 0.0;
     var found = means(start, center, lane, lanes);
     if (CENTERED) {
-        // Rounded, the mean of large numbers is off by more than small deviations allow: what it is off by is the mean of the deviations from it.
+        // The rounding error of a large mean can exceed small deviations. It is corrected by the mean of the deviations from it.
         center = found.x;
         found = means(start, center, lane, lanes);
         off = found.x;

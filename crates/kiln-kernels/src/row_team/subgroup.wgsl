@@ -7,8 +7,7 @@ fn team_max(part: f32, lane: u32) -> f32 {
     return subgroupMax(part);
 }
 
-// However many invocations a subgroup has: where they are fewer than expected, some subgroups have no row; where they are more, some have
-// several.
+// Independent of the actual subgroup size: with more subgroups than expected, some have no row; with fewer, some have several.
 @compute @workgroup_size(INVOCATIONS)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

@@ -1,4 +1,4 @@
-// An invocation for each line: neighbours read neighbouring elements.
+// An invocation scans a line; adjacent invocations read adjacent elements.
 @compute @workgroup_size(INVOCATIONS)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

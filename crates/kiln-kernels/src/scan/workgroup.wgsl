@@ -1,4 +1,4 @@
-// A workgroup for each line, which it sums in tiles of as many elements as it has invocations.
+// A workgroup scans a line in tiles of one element per invocation.
 var<workgroup> sums: array<NUMBER, INVOCATIONS>;
 
 @compute @workgroup_size(INVOCATIONS)
@@ -29,7 +29,7 @@ fn main(
         if (number < p_length()) {
             finish(place, running + own);
         }
-        // What is beyond the end of the line is not used any more.
+        // Elements past the end of the line are in the last tile only, so this sum of theirs is not used.
         running += sums[INVOCATIONS - 1u];
         workgroupBarrier();
     }

@@ -1,4 +1,4 @@
-// The largest number of a row, the sum of the exponentials, and the quotients.
+// Three passes over a row: its maximum, the sum of the exponentials, and the quotients.
 fn work(row: u32, lane: u32, lanes: u32) {
     let start = at0(row);
     // The lowest finite number: a row of negative infinities has the sum 0, which gives NaN.

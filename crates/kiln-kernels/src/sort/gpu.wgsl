@@ -1,4 +1,4 @@
-// A workgroup for each run: a bitonic sort of its keys, each with its place in the row, which makes all keys different and the sort stable.
+// A workgroup for each run: a bitonic sort of its keys, each with its index in the row, which makes all items distinct and the sort stable.
 var<workgroup> items: array<vec2<u32>, SIZE>;
 
 fn is_after(a: vec2<u32>, b: vec2<u32>) -> bool {
@@ -29,7 +29,7 @@ fn main(
     let first = number % p_runs() * p_run();
     let count = min(p_run(), p_length() - min(first, p_length()));
     for (var i = lane; i < SIZE; i += INVOCATIONS) {
-        // Behind all elements, also those with the largest key.
+        // Padding sorts after all elements, including those with the largest key.
         var item = vec2<u32>(0xffffffffu, 0xffffffffu);
         if (i < count) {
             item = vec2<u32>(key(p_offset() + row * p_length() + first + i), first + i);

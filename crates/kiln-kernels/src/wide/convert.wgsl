@@ -1,4 +1,4 @@
-// A number of 64 bits is a pair of words, the low one first.
+// A 64-bit number is a pair of words, the low one first.
 
 fn negated(v: vec2<u32>) -> vec2<u32> {
     return vec2<u32>(~v.x + 1u, ~v.y + select(0u, 1u, v.x == 0u));
@@ -12,7 +12,7 @@ fn shifted_left(v: vec2<u32>, by: u32) -> vec2<u32> {
     return vec2<u32>(v.x << by, (v.y << by) | carried);
 }
 
-// The lowest bit is set where a bit is lost.
+// Shifts right; the lowest bit of the result is sticky: set if a nonzero bit is shifted out.
 fn shifted_right(v: vec2<u32>, by: u32) -> vec2<u32> {
     if (by == 0u) {
         return v;
@@ -32,19 +32,19 @@ fn leading_zeros(v: vec2<u32>) -> u32 {
     return select(countLeadingZeros(v.y), 32u + countLeadingZeros(v.x), v.y == 0u);
 }
 
-// `digits`, whose highest bit is set and stands for 2^exponent: rounded to the nearest, or to odd.
+// Rounds `digits`, whose highest bit is set and has the value 2^exponent, to the nearest `f32`, or to odd.
 fn packed_f32(sign: u32, exponent: i32, digits: vec2<u32>, to_odd: bool) -> f32 {
     if (exponent > 127) {
         return bitcast<f32>((sign << 31u) | select(0x7f800000u, 0x7f7fffffu, to_odd));
     }
-    // Subnormal numbers have fewer digits.
+    // Subnormal numbers have fewer bits.
     let lost = u32(clamp(-126 - exponent, 0, 64));
     let cut = shifted_right(digits, lost);
     let top = cut.y >> 8u;
     let rest = cut.y & 0xffu;
     let is_cut = rest != 0u || cut.x != 0u;
     let is_up = rest > 0x80u || (rest == 0x80u && (cut.x != 0u || (top & 1u) == 1u));
-    // The highest digit is not stored: added to the exponent, it makes that one larger.
+    // The implicit leading bit is not stored: adding it increments the exponent field.
     let field = select(u32(max(exponent, -126) + 126) << 23u, 0u, lost > 0u);
     let size = select(field + top + select(0u, 1u, is_up), (field + top) | select(0u, 1u, is_cut), to_odd);
     return bitcast<f32>((sign << 31u) | size);
@@ -75,7 +75,7 @@ fn f64_to_f32(v: vec2<u32>, to_odd: bool) -> f32 {
     return packed_f32(sign, i32(field) - 1023, digits, to_odd);
 }
 
-// Towards zero, clamped; 0 of NaN.
+// Truncates and saturates; 0 for NaN.
 fn f64_to_i64(v: vec2<u32>) -> vec2<u32> {
     let is_negative = (v.y >> 31u) == 1u;
     let field = (v.y >> 20u) & 0x7ffu;
@@ -90,7 +90,7 @@ fn f64_to_i64(v: vec2<u32>) -> vec2<u32> {
     if (field >= 1075u) {
         size = shifted_left(digits, field - 1075u);
     } else {
-        // What is lost is cut off: the bit that marks it is not wanted.
+        // Truncates. `shifted_right` would set the sticky bit.
         let by = 1075u - field;
         let cut = select(vec2<u32>(digits.x >> (by & 31u), digits.y >> (by & 31u)), vec2<u32>(digits.y >> (by & 31u), 0u), vec2<bool>(by >= 32u));
         let carried = select(0u, digits.y << ((32u - by) & 31u), by < 32u && by > 0u);
@@ -126,7 +126,7 @@ fn i64_to_f64(v: vec2<u32>) -> vec2<u32> {
     let size = select(v, negated(v), vec2<bool>(sign != 0u));
     let zeros = leading_zeros(size);
     let digits = shifted_left(size, zeros);
-    // 53 digits are left of 64; the highest is not stored.
+    // 53 of 64 bits remain; the leading one is implicit.
     let rest = digits.x & 0x7ffu;
     let top = vec2<u32>((digits.x >> 11u) | (digits.y << 21u), digits.y >> 11u);
     let is_up = rest > 0x400u || (rest == 0x400u && (top.x & 1u) == 1u);
