@@ -21,7 +21,7 @@ fn pattern(len: usize, seed: u32) -> Vec<u8> {
 
 /// Both kinds of host access give the same bytes, and each is the one that was requested.
 #[test]
-fn what_is_written_is_read_in_place_and_staged() {
+fn written_bytes_are_read_back_in_place_and_staged() {
     for (access, usage) in [(HostAccess::InPlace, Usage::Shared), (HostAccess::Staged, Usage::Storage)] {
         let device = open(access);
         assert_eq!(device.info().memory.shared_with_host, access == HostAccess::InPlace);

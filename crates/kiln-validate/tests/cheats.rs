@@ -1,4 +1,4 @@
-//! The harness is fooled by none of these. Each cheat comes out as failed or not shown, for the right reason.
+//! The harness detects cheating subjects: each ends as failed or not shown, for the right reason.
 //!
 //! Time is virtual: subjects move the clock by what their work costs, so that nothing here depends on how busy the machine is.
 
@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Numbers of an input.
+/// Elements of an input.
 const ELEMENTS: usize = 1000;
-/// Seconds that the work on one of them takes.
+/// Seconds that the work on one element takes.
 const COST_S: f64 = 100e-9;
-/// Seconds of a call that does nothing, and of a reading of the clock.
+/// Seconds of an empty call, and of reading the clock.
 const CALL_S: f64 = 30e-9;
 
 /// Virtual time. Equal work takes up to 4 % more or less, as on a quiet machine.
@@ -52,7 +52,7 @@ impl Clock for Time {
     }
 }
 
-/// What every element goes through.
+/// Computes one element.
 fn compute(x: f32) -> f32 {
     (0..8).fold(x, |x, _| x * 0.5 + 1.0)
 }
@@ -77,7 +77,8 @@ impl Referee for Workload {
     }
 }
 
-/// A subject that is made of how it runs: from the input and the output of before. It returns on how many elements it worked.
+/// A subject with the given `run`, which takes the input and the previous output, updates the output, and returns the number of elements to
+/// charge for.
 struct Made<F> {
     time: Rc<Time>,
     sets: Vec<Inputs>,
@@ -283,7 +284,7 @@ impl Subject for NotSynchronised {
 }
 
 #[test]
-fn work_that_goes_on_behind_the_clock_is_noticed() {
+fn work_that_continues_after_the_clock_stops_is_detected() {
     let time: Rc<Time> = Rc::default();
     let cheat = NotSynchronised { time: Rc::clone(&time), sets: Vec::new(), going_on: Vec::new(), output: Vec::new() };
     assert_caught(&against_honest(&time, cheat), Status::NotShown, check::SYNCHRONISED, "not synchronised");
@@ -352,9 +353,9 @@ fn a_coarse_clock_shows_nothing() {
     assert_caught(&outcome, Status::NotShown, check::CLOCK, "clock steps");
 }
 
-/// What is claimed is true here, so that it is not the harness that says no to everything.
+/// A harness that rejects every claim would pass the other tests.
 #[test]
-fn what_is_true_is_shown() {
+fn a_true_claim_is_shown() {
     let time: Rc<Time> = Rc::default();
     let mut arms = [Arm::new("one", honest(&time)), Arm::new("thrice", taking(&time, 3.0))];
     let outcome = claimed(&mut arms, &*time, &mut BalancedOrder::new(1));
@@ -363,7 +364,7 @@ fn what_is_true_is_shown() {
 }
 
 #[test]
-fn what_is_not_true_fails() {
+fn a_false_claim_fails() {
     let time: Rc<Time> = Rc::default();
     let mut arms = [Arm::new("one", honest(&time)), Arm::new("same", honest(&time))];
     let outcome = claimed(&mut arms, &*time, &mut BalancedOrder::new(1));

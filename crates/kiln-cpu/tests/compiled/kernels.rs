@@ -344,7 +344,7 @@ fn others_go_on_where_all_of_a_branch_return() {
 
 /// Code without active lanes accesses no memory, also in a loop that all have left.
 #[test]
-fn an_index_of_nobody_is_not_followed() {
+fn code_without_active_lanes_accesses_no_memory() {
     const GONE: &str = "
         @group(0) @binding(0) var<storage, read> x: array<u32>;
         @group(0) @binding(1) var<storage, read_write> y: array<u32>;

@@ -80,7 +80,7 @@ fn copies_are_of_their_moment() {
 
 /// Inactive lanes keep their values in an assignment.
 #[test]
-fn copies_are_for_those_who_take_part() {
+fn inactive_lanes_keep_their_values_in_an_assignment() {
     check(
         "@compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             var mine: array<u32, 5000>;

@@ -67,7 +67,7 @@ fn run(device: &Device, source: KernelSource, len: usize, groups: [u32; 3]) -> V
 /// All invocations take the same branch by varying values, so its code is emitted without masks, and leave a loop by a uniform value:
 /// the code after it has no active lanes.
 #[test]
-fn who_left_by_a_guard_of_all_is_gone() {
+fn lanes_that_leave_by_a_uniform_guard_stay_inactive() {
     let guard = "k >= arrayLength(&y)";
     let rest = "y[k] = 1u; y[i] = 2u;";
     let in_loop = |body: &str| format!("for (var r = 0u; r < 2u; r++) {{ if (x[i] < 1000u) {{ {body} {rest} }} }}");
@@ -237,7 +237,7 @@ fn guards_of_lengths_that_fill_no_vector() {
 
 /// Conditions that look like guards but are not: out-of-bounds accesses are clamped to the last element, as with all checks.
 #[test]
-fn what_is_beyond_is_still_kept_inside() {
+fn out_of_bounds_accesses_are_still_clamped() {
     let last_is = |value: u32| move |i: u32| if i == 9 { value } else { 7 };
     // Wraps around: 0, then 2^32 - 1 and down.
     check("y[id.x * 4294967295u] = 1u;", "8", 10, [1, 1, 1], |i| if i == 0 || i == 9 { 1 } else { 7 });

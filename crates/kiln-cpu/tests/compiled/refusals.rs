@@ -182,7 +182,7 @@ const TABLE: &[Row] = &[
 ];
 
 #[test]
-fn what_is_not_compiled_is_refused_with_its_line() {
+fn unsupported_programs_are_rejected_with_their_line() {
     for simd in [SimdLevel::detect(), SimdLevel::Scalar] {
         let device = kiln_cpu::open(CpuOptions::new().threads(1).simd(simd)).unwrap();
         for (program, line, kind, message) in TABLE {
@@ -197,7 +197,7 @@ fn what_is_not_compiled_is_refused_with_its_line() {
 
 /// Deeply nested programs are compiled or rejected without a stack overflow, on a thread with a default stack.
 #[test]
-fn what_is_nested_deep_ends_no_process() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let main = |value: &str| {
         format!(
             "@group(0) @binding(0) var<storage, read_write> y: array<u32>;

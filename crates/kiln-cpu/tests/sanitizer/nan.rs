@@ -35,7 +35,7 @@ fn nan_made_of_numbers_that_reaches_memory() {
 
 /// All invocations compute NaN and one writes its own: the finding names that invocation, not the last.
 #[test]
-fn nan_is_of_who_made_it() {
+fn nan_is_attributed_to_the_invocation_that_stored_it() {
     let kernel = "@group(0) @binding(1) var<storage, read_write> y: array<f32>;
         @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {
             let root = sqrt(-1.0 - f32(l));

@@ -138,7 +138,7 @@ fn large_scores_do_not_overflow() {
 
 /// A NaN among the scores propagates, and a fused epilogue is applied once to each element, with its index.
 #[test]
-fn nans_show_and_what_is_fused_is_applied_once() {
+fn nan_propagates_and_an_epilogue_is_applied_once() {
     for threads in Threads::all() {
         let mut operands = operands(DType::F32, [67, 101, 8, 9], |_, layouts| layouts[0].clone());
         operands.truncate(3);

@@ -127,7 +127,7 @@ fn what_does_not_fit_is_refused() {
 
 /// Only the selected rows of a table are read, and never more than there are.
 #[test]
-fn reads_are_what_is_selected() {
+fn read_bytes_count_only_selected_rows() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };
     let (table, few, many) = (ty(&[1000, 64], DType::F16), ty(&[10], DType::U32), ty(&[2000], DType::I32));
     let select = |index: &TensorType| {

@@ -102,7 +102,7 @@ fn large_products_are_cut_along_every_axis() {
 
 /// A fused epilogue is applied once to each element, with its index.
 #[test]
-fn what_is_fused_is_applied_to_each_element_once() {
+fn an_epilogue_is_applied_to_each_element_once() {
     for [m, n, k] in [[2, 40, 3], [9, 40, 3], [70, 32, 70], [260, 250, 200]] {
         let (a, b) = (Layout::contiguous(Shape::from((m, k))), Layout::contiguous(Shape::from((k, n))));
         let operands = operands(3, DType::F32, a, b);

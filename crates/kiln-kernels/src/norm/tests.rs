@@ -135,7 +135,7 @@ fn poison_stays_in_its_row() {
 }
 
 #[test]
-fn threads_change_nothing_and_what_is_behind_is_applied() {
+fn threads_do_not_change_results_and_an_epilogue_is_applied() {
     for dtype in FLOATS {
         let x = random(3, dtype, Layout::contiguous(Shape::from((211, 515))), 0.25);
         let vectors = vectors(515, [DType::F32; 2]);
@@ -149,7 +149,7 @@ fn threads_change_nothing_and_what_is_behind_is_applied() {
         let (ones, zeros) = (vec![1.0; 515], vec![0.0; 515]);
         let mut expected = reference::layer_norm(&x.values(), 515, f64::from(EPS), &ones, &zeros);
         expected.iter_mut().enumerate().for_each(|(index, value)| *value *= (1 + index % 7) as f64);
-        assert_close(&found, &expected, ERROR, 7.0, "behind");
+        assert_close(&found, &expected, ERROR, 7.0, "epilogue");
     }
 }
 

@@ -143,7 +143,7 @@ fn nans_of_any_bits_stay() {
 }
 
 #[test]
-fn threads_change_nothing_and_what_is_behind_is_applied() {
+fn threads_do_not_change_results_and_an_epilogue_is_applied() {
     for (dtype, log) in FLOATS.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
         let x = random(3, dtype, Layout::contiguous(Shape::from((211, 515))));
         let long = random(4, dtype, Layout::contiguous(Shape::from((1, 100_003))));
@@ -159,7 +159,7 @@ fn threads_change_nothing_and_what_is_behind_is_applied() {
         });
         let mut expected = softmax(&x, log);
         expected.iter_mut().enumerate().for_each(|(index, value)| *value *= (1 + index % 7) as f64);
-        assert_close(&found, &expected, ERROR, if log { 7.0 } else { 0.0 }, "behind");
+        assert_close(&found, &expected, ERROR, if log { 7.0 } else { 0.0 }, "epilogue");
     }
 }
 

@@ -125,7 +125,7 @@ fn long_rows_and_many_rows() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_counts_and_shapes_are_errors() {
     let ty = |lengths: &[usize], dtype| TensorType { shape: Shape::new(lengths), dtype };
     let topk = |count| Argsort { count: Some(count), ..Argsort::new(true) };
     assert_eq!(topk(2).infer(&[ty(&[4, 3], DType::F16)]).unwrap(), ty(&[4, 2], DType::U32));
