@@ -5,8 +5,9 @@ use crate::{ElementType, Op};
 use std::error::Error;
 use std::fmt;
 
-/// Budget of a check in steps: all elements of small outputs are compared, and a sample of large ones.
-const STEPS: usize = 1 << 23;
+/// Maximum steps, about multiply-adds, that the reference of one check computes: all elements of small outputs are compared, and a sample of large
+/// ones.
+const MAX_REFERENCE_STEPS: usize = 1 << 23;
 
 /// How close an output is to the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +92,10 @@ impl Op {
 
     /// Returns the tolerances for `Close` and for `Rough`.
     fn allowed(&self, dtype: ElementType, wanted: Expected) -> (f64, f64) {
-        let rounded = wanted.value.abs().max(reference::intermediate_magnitude(self));
+        let magnitude = wanted.value.abs().max(reference::intermediate_magnitude(self));
         // The spacing of f16 subnormals, below which relative error is meaningless.
         let smallest = if dtype == ElementType::F16 { 2f64.powi(-24) } else { 0.0 };
-        let close = 8.0 * dtype.epsilon() * rounded + 4.0 * ElementType::F32.epsilon() * wanted.terms + smallest;
+        let close = 8.0 * dtype.epsilon() * magnitude + 4.0 * ElementType::F32.epsilon() * wanted.terms + smallest;
         // The error of a sum rounded after each addition, capped below the error that dropping part of the sum would cause.
         let of_sum = (2.0 * dtype.epsilon() * wanted.terms).min(0.05 * wanted.terms.sqrt());
         (close, 8.0 * close + of_sum)
@@ -104,12 +105,13 @@ impl Op {
 /// Returns the indices that a check compares, given the steps per element. They have no common stride, so that a kernel that skips every
 /// n-th block is found.
 pub(crate) fn sampled_indices(elements: usize, steps_per_element: usize) -> impl Iterator<Item = usize> {
-    let most = (STEPS / steps_per_element.max(1)).clamp(64, 1 << 16);
+    let most = (MAX_REFERENCE_STEPS / steps_per_element.max(1)).clamp(64, 1 << 16);
     let count = elements.min(most);
-    let spread = elements as f64 / count as f64;
+    let stride = elements as f64 / count as f64;
+    // The golden-ratio sequence jitters each index within its stride.
     let golden = 0.618_033_988_749_895;
-    let inside = move |index: usize| if count == elements { 0.0 } else { (index as f64 * golden).fract() };
-    (0..count).map(move |index| (((index as f64 + inside(index)) * spread) as usize).min(elements - 1))
+    let jitter = move |index: usize| if count == elements { 0.0 } else { (index as f64 * golden).fract() };
+    (0..count).map(move |index| (((index as f64 + jitter(index)) * stride) as usize).min(elements - 1))
 }
 
 #[cfg(test)]

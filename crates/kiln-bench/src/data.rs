@@ -54,6 +54,7 @@ pub(crate) fn uniform_in(seed: u64, len: usize, (low, high): (f64, f64)) -> impl
     words(seed, len).map(move |word| low + (high - low) * ((word >> 11) as f64 * 2f64.powi(-53)))
 }
 
+/// Returns the splitmix64 words of a sequence; see the module documentation.
 fn words(seed: u64, len: usize) -> impl Iterator<Item = u64> {
     (0..len as u64).map(move |index| {
         let mut bits = (seed << 32).wrapping_add(index).wrapping_add(0x9e37_79b9_7f4a_7c15);

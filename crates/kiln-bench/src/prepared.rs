@@ -15,10 +15,11 @@ impl PreparedWorkload {
         compute: impl Fn() -> Result<Vec<T>, Fault> + 'static,
         read: impl Fn(&T) -> Result<Vec<f32>, Fault> + 'static,
     ) -> Self {
+        // Shared by both closures: `run` drops the results, `output` reads them.
         let compute = Rc::new(compute);
-        let again = compute.clone();
+        let compute_output = compute.clone();
         let output = move || {
-            let elements = again()?.iter().map(&read).collect::<Result<Vec<_>, Fault>>()?;
+            let elements = compute_output()?.iter().map(&read).collect::<Result<Vec<_>, Fault>>()?;
             Ok(elements.concat())
         };
         Self { run: Rc::new(move || compute().map(drop)), output: Box::new(output) }

@@ -8,7 +8,7 @@ use kiln::ir::op::reference::softmax;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Expected {
     pub(crate) value: f64,
-    /// Sum of the magnitudes of its terms, which bounds the rounding error of a sum.
+    /// Sum of the magnitudes of its terms, which bounds the rounding error of a sum; 0 if it is not a sum.
     pub(crate) terms: f64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn intermediate_magnitude(op: &Op) -> f64 {
     }
 }
 
-/// Estimates the steps that [`element`] takes for one element.
+/// Estimates the steps, about multiply-adds, that [`element`] takes for one element.
 pub(crate) fn steps_per_element(op: &Op) -> usize {
     match *op {
         Op::Matmul { k, .. } | Op::LinearGelu { k, .. } => k,
@@ -96,11 +96,12 @@ fn sorted(mut numbers: Vec<f64>) -> Vec<f64> {
     numbers
 }
 
+/// Window 3, stride 2, padding 1: position `p` covers the indices from `2p - 1` to `2p + 1`.
 fn max_pool(at: &impl Fn(usize, usize) -> f64, size: usize, index: usize) -> f64 {
-    let half = size.div_ceil(2);
-    let (plane, down, across) = (index / (half * half), index / half % half, index % half);
-    let near = |index: usize| (2 * index).saturating_sub(1)..(2 * index + 2).min(size);
-    let all = near(down).flat_map(|y| near(across).map(move |x| (plane * size + y) * size + x));
+    let positions = size.div_ceil(2);
+    let (plane, down, across) = (index / (positions * positions), index / positions % positions, index % positions);
+    let covered = |position: usize| (2 * position).saturating_sub(1)..(2 * position + 2).min(size);
+    let all = covered(down).flat_map(|y| covered(across).map(move |x| (plane * size + y) * size + x));
     all.map(|index| at(0, index)).fold(f64::NEG_INFINITY, f64::max)
 }
 

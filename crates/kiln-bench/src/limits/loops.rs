@@ -34,7 +34,7 @@ fn plain_multiply_add(rounds: usize) -> [f32; SUMS * LANES] {
     sums
 }
 
-/// The arrays of one thread.
+/// The arrays of one thread; those that the pattern does not use are empty.
 pub(super) struct Streams {
     from: [Array; 2],
     to: Array,
@@ -159,9 +159,9 @@ mod avx2 {
     pub(super) fn read(from: &[f32]) -> [__m256; 8] {
         let mut sums = [_mm256_setzero_ps(); 8];
         for group in from.chunks_exact(8 * LANES) {
-            for (place, sum) in sums.iter_mut().enumerate() {
+            for (index, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: a group has eight elements for each sum.
-                *sum = _mm256_add_ps(*sum, unsafe { _mm256_loadu_ps(group.as_ptr().add(place * LANES)) });
+                *sum = _mm256_add_ps(*sum, unsafe { _mm256_loadu_ps(group.as_ptr().add(index * LANES)) });
             }
         }
         sums
@@ -177,7 +177,7 @@ mod avx2 {
         super::triad(a, b, to);
     }
 
-    /// Computes `to = a`, or `to = a + b` if `ADDS`, with non-temporal stores.
+    /// Computes `to = a`, or `to = a + b` if `ADDS`, with non-temporal stores. The triad needs no factor: memory is the limit.
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn stream<const ADDS: bool>(a: &[f32], b: &[f32], to: &mut [f32]) {
         // `_mm256_stream_ps` requires a destination aligned to 32 bytes.

@@ -135,7 +135,7 @@ fn footprint(bytes: f64) -> usize {
     (bytes.max(65536.0) as usize).next_power_of_two()
 }
 
-/// Number of tries, of which the best counts: noise only makes a try slower.
+/// Number of tries. The best one counts, because noise only makes a try slower.
 const TRIES: usize = 7;
 
 fn peak_flops(threads: usize) -> f64 {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_follow_from_what_is_read_and_written() {
+    fn patterns_follow_from_the_bytes_read_and_written() {
         let of = |op: &Op| Pattern::of(op.bytes_read(ElementType::F32), op.bytes_written(ElementType::F32));
         assert_eq!(of(&Op::Sum { len: 1000 }), Pattern::Read);
         assert_eq!(of(&Op::Gelu { len: 1000 }), Pattern::Copy);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_positive_and_kept() {
+    fn measured_limits_are_positive_and_cached() {
         let mut limits = Limits::measure(2);
         assert!(limits.peak_flops().is_finite() && limits.peak_flops() > 0.0);
         for pattern in Pattern::ALL {
