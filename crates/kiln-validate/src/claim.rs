@@ -18,9 +18,9 @@ pub struct Claim {
     pub id: &'static str,
     /// The claim as a sentence.
     pub title: &'static str,
-    /// What is measured, and how.
+    /// A description of the measurement.
     pub measures: &'static str,
-    /// What Kiln is compared with.
+    /// The baseline that Kiln is compared with.
     pub comparison: &'static str,
     /// Minimum ratio, by device kind.
     #[serde(flatten)]

@@ -25,7 +25,7 @@ pub enum DeviceLimits {
     },
 }
 
-/// Number of tries, of which the best counts.
+/// Number of tries. The best one counts.
 const TRIES: usize = 5;
 /// Bytes of the largest copy on a GPU.
 const MAX_GPU_COPY: u64 = 128 << 20;

@@ -155,7 +155,7 @@ pub struct Outcome {
     pub unit: String,
     /// Minimum for `ratio`.
     pub target: f64,
-    /// What Kiln is compared with: a library, a limit of the machine, or Kiln with the claimed feature disabled.
+    /// The baseline that Kiln is compared with: a library, a limit of the machine, or Kiln with the claimed feature disabled.
     pub comparison: String,
     /// Speedup over the comparison, or fraction of the limit. Larger is better on every machine.
     pub ratio: Option<f64>,

@@ -32,7 +32,7 @@ impl Options {
         Self { quick: true, ..Self::new() }
     }
 
-    /// Selects claims by name, or by a prefix of the name up to a dash.
+    /// Selects claims by name, or by a prefix of the name up to a dash. They run even if the quick set does not include them.
     ///
     /// # Errors
     /// Returns the first name that matches no claim.
@@ -101,9 +101,9 @@ pub struct Progress<'a> {
     pub done: usize,
     /// Total number of steps.
     pub steps: usize,
-    /// Next claim; empty at the end.
+    /// The next step: a claim, `machine limits` or `device limits`; empty at the end.
     pub next: &'a str,
-    /// Device of the next claim.
+    /// Device of the next step; empty for the machine and at the end.
     pub device: &'a str,
 }
 

@@ -29,7 +29,7 @@ const MAX_SPREAD: f64 = 0.5;
 /// Minimum length of a sample, in clock steps.
 const MIN_STEPS: f64 = 20.0;
 /// Maximum time of a run on new inputs relative to one on known inputs, after subtracting the time that its bytes take from memory. Cache and
-/// branch predictor misses explain this factor.
+/// branch predictor misses explain a factor up to this; above it, results were cached or work was skipped.
 const MAX_FRESH: f64 = 3.0;
 /// Minimum time as a fraction of the measured limit, which is itself noisy.
 const MIN_OF_LIMIT: f64 = 0.9;
@@ -92,13 +92,17 @@ impl Measured {
 /// State of an arm during a trial.
 struct Running<'a, 'b> {
     arm: &'a mut Arm<'b>,
+    /// Runs per sample.
     runs: usize,
+    /// Seconds per run, by round; `None` if the arm sat out.
     times: Vec<Option<f64>>,
+    /// Seconds used in rounds so far, including rewarming and reads.
     spent: f64,
     /// By how much the first read of an output took longer than 1.5 times the other reads, as a fraction of a sample.
     late: Vec<f64>,
     /// Time of a run on fresh inputs, and the part of it that memory bandwidth explains.
     fresh: Vec<(f64, f64)>,
+    /// The first wrong output.
     wrong: Option<String>,
 }
 
@@ -172,12 +176,12 @@ impl Trial<'_> {
             let order = self.order.round(running.len());
             let mut is_first = true;
             running.iter_mut().for_each(|one| one.times.push(None));
-            for place in order {
-                let one = &mut running[place];
+            for index in order {
+                let one = &mut running[index];
                 if !has_time(one) {
                     continue;
                 }
-                firsts[place] += usize::from(std::mem::take(&mut is_first));
+                firsts[index] += usize::from(std::mem::take(&mut is_first));
                 let (set, began) = (round % sets.len(), self.clock.now());
                 let is_read = round % between_audits == 0 && round < min_samples;
                 if is_read {
@@ -301,7 +305,7 @@ impl Running<'_, '_> {
     }
 
     fn synchronised(&self) -> Check {
-        // Unfinished work delays every read; descheduling delays only one. The minimum tells them apart.
+        // The minimum distinguishes unfinished work, which delays every read, from descheduling, which delays one.
         let late = self.late.iter().copied().fold(f64::INFINITY, f64::min);
         let detail = if late > 0.5 {
             format!("not synchronised: reading the output waited for {late:.1} samples of unfinished work")

@@ -35,7 +35,7 @@ pub(super) fn launches(context: &mut Context<'_>) -> Result<Evidence, Fault> {
         return Ok(Evidence::Declined("this build lacks the feature `events`, which counts launches".to_string()));
     }
     let [fused, unfused] = costs(context)?;
-    let ran = counts(fused.launches == fused.ran && unfused.launches == unfused.ran, ran(&fused, &unfused));
+    let ran = counts(fused.launches == fused.ran && unfused.launches == unfused.ran, launch_counts(&fused, &unfused));
     let ratio = unfused.ran as f64 / fused.ran as f64;
     Ok(Evidence::counted(ratio, (fused.ran as f64, "launches"), vec![fused.output, unfused.output, ran]))
 }
@@ -56,7 +56,7 @@ struct Cost {
     output: Check,
 }
 
-/// Measures the fused chain and its ops one at a time.
+/// Measures the costs of the fused chain, and of its ops computed one at a time.
 fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
     let workload = chain(context);
     let inputs = workload.inputs(100);
@@ -68,7 +68,7 @@ fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
     Ok([fused, unfused])
 }
 
-/// Computes tensors in order, each of which may depend on earlier ones. The last one is the result.
+/// Measures the cost of computing tensors in order. Each may depend on earlier ones, and the last one is the output to check.
 fn cost(
     device: &Device,
     name: &str,
@@ -90,6 +90,7 @@ fn cost(
         device.synchronize()?;
         Ok(launched() - before)
     };
+    // The device counts kernels only while it is profiled.
     let profiling = device.profile();
     let ran = compute()?;
     drop(profiling);
@@ -98,7 +99,8 @@ fn cost(
     Ok(Cost { launches, bytes, ran, output })
 }
 
-fn ran(fused: &Cost, unfused: &Cost) -> String {
+/// Formats the planned and the counted launches.
+fn launch_counts(fused: &Cost, unfused: &Cost) -> String {
     let text = |cost: &Cost| format!("{} kernels planned, {} launched", cost.launches, cost.ran);
     format!("fused: {}; unfused: {}", text(fused), text(unfused))
 }

@@ -15,6 +15,7 @@ const ELEMENTS: usize = 512;
 /// Updates per element.
 const ROUNDS: u32 = 200;
 
+/// Its loop repeats [`ROUNDS`] times.
 const SOURCE: &str = "
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> out: array<f32>;
@@ -32,23 +33,23 @@ pub(super) fn parallel(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     }
     let mut arms =
         [Arm::new("graph", branches(context.device, true)), Arm::new("sequential", branches(context.device, false))];
-    let measured = context.measure(&mut arms, &Moved)?;
+    let measured = context.measure(&mut arms, &DampedReferee)?;
     Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")))
 }
 
-/// Elements that converge slowly towards 0.5, so that the output still depends on the input.
-struct Moved;
+/// Checks elements that converge slowly towards 0.5, so that the output still depends on the input.
+struct DampedReferee;
 
-impl Referee for Moved {
+impl Referee for DampedReferee {
     fn inputs(&self, seed: u64) -> Inputs {
         (0..BRANCHES as u64).map(|branch| kiln_bench::uniform(5000 + seed * 8 + branch, ELEMENTS).collect()).collect()
     }
 
     fn judge(&self, inputs: &Inputs, output: &[f32]) -> Result<(), String> {
-        for (place, (x, found)) in inputs.iter().flatten().zip(output).enumerate() {
+        for (index, (x, found)) in inputs.iter().flatten().zip(output).enumerate() {
             let expected = (0..ROUNDS).fold(f64::from(*x), |x, _| x * 0.999 + 0.0005);
             if (expected - f64::from(*found)).abs() > 1e-4 {
-                return Err(format!("output expected {expected} at {place}, found {found}"));
+                return Err(format!("output expected {expected} at {index}, found {found}"));
             }
         }
         let (expected, found) = (BRANCHES * ELEMENTS, output.len());
@@ -57,13 +58,13 @@ impl Referee for Moved {
 }
 
 /// Builds the branches as one graph, independent or each after the previous one.
-fn branches(device: &Device, at_once: bool) -> impl Subject {
+fn branches(device: &Device, is_parallel: bool) -> impl Subject {
     let prepare = move |set: &Inputs, device: &Device| -> Result<(GraphPlan, Vec<TypedBuffer<f32>>), Fault> {
         let (mut graph, mut outputs) = (Graph::new(), Vec::new());
         for (number, input) in set.iter().enumerate() {
             let (x, out) = (device.buffer_from(input)?, device.buffer_of::<f32>(ELEMENTS)?);
             branch(device, &mut graph, number, &x, &out)?;
-            if number > 0 && !at_once {
+            if number > 0 && !is_parallel {
                 graph.after(&format!("branch{number}"), &format!("branch{}", number - 1))?;
             }
             outputs.push(out);

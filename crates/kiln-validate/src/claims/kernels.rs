@@ -107,7 +107,7 @@ pub(super) fn against_compiling(context: &mut Context<'_>, origin: Origin) -> Re
         Some(options) => Device::cpu_with(options.kernels(kernels)),
         None => Device::by_name_with(&device.info().id, kernels),
     };
-    // One device per arm keeps their counters apart. The compiling device has no disk tier.
+    // A device per arm, so that each has its own counters. The compiling device has no disk tier.
     let own = open(KernelCacheOptions::new().disk(DiskTier::new(dir.path())))?;
     let other = open(KernelCacheOptions::new().without_disk())?;
     let (requested, compiles) = (Rc::default(), Rc::default());

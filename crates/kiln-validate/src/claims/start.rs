@@ -18,15 +18,16 @@ pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let id = context.device.info().id.clone();
     let is_cpu = context.device.info().kind == DeviceKind::Cpu;
     let (kept, fresh) = if is_cpu { (Kernels::None, Kernels::None) } else { (Kernels::Kept, Kernels::Fresh) };
-    let own = Process::new(program, Some(id.clone()), kept)?;
-    let other = Process::new(program, (!is_cpu).then_some(id), fresh)?;
+    let subject = Process::new(program, Some(id.clone()), kept)?;
+    // On the CPU the baseline is a process that does nothing.
+    let baseline = Process::new(program, (!is_cpu).then_some(id), fresh)?;
     // One start per sample.
     let sampling = SamplingConfig { sample: Duration::ZERO, ..context.sampling };
     let names = if is_cpu { ["first result", "empty process"] } else { ["warm kernel cache", "empty kernel cache"] };
-    let mut arms = [Arm::new(names[0], own), Arm::new(names[1], other)];
-    let whole = std::mem::replace(&mut context.sampling, sampling);
+    let mut arms = [Arm::new(names[0], subject), Arm::new(names[1], baseline)];
+    let saved = std::mem::replace(&mut context.sampling, sampling);
     let measured = context.measure(&mut arms, &Sum);
-    context.sampling = whole;
+    context.sampling = saved;
     Ok(Evidence::faster(measured?, |s| (s * 1e3, "ms")))
 }
 
@@ -82,7 +83,7 @@ impl Process {
         let mut command = Command::new(&self.program);
         // These name the address and files of the measuring process.
         command.env_remove("KILN_METRICS").env_remove("KILN_EVENTS");
-        // Drivers cache code too, which a first start would not find.
+        // Drivers cache code too; a start with an empty cache must not find it there.
         command.env("MESA_SHADER_CACHE_DISABLE", "true").env("__GL_SHADER_DISK_CACHE", "0");
         let [x, y] = self.sets[set][0][..] else { unreachable!("a sum has two numbers") };
         match &self.device {
