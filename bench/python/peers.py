@@ -72,6 +72,7 @@ class Torch:
         self.version = self.torch.__version__
 
     def form(self, workload: Workload) -> Callable[..., Any] | None:
+        """Returns the implementation of a workload as a function of its inputs; `None` if there is none."""
         form = OPS[workload.op].torch
         return None if form is None else lambda *values, **sizes: form(self.torch, *values, **sizes)
 
@@ -96,7 +97,7 @@ class TorchCompiled(Torch):
 
     def form(self, workload: Workload) -> Callable[..., Any] | None:
         form = None if OPS[workload.op].is_eager else super().form(workload)
-        # Otherwise the workloads count as variants of one function: it compiles eight of them and runs the rest eagerly.
+        # Otherwise all workloads count as recompilations of one function: PyTorch compiles eight and runs the rest eagerly.
         self.torch._dynamo.reset()
         return None if form is None else self.torch.compile(form, dynamic=False)
 
@@ -164,7 +165,7 @@ class Model:
         self.onnx, self.dtype = onnx, inputs[0].dtype
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self.inputs = {f"input{place}": array for place, array in enumerate(inputs) if place not in weights}
+        self.inputs = {f"input{index}": array for index, array in enumerate(inputs) if index not in weights}
         self.output = ""
         # Names of all inputs, in order.
         self.values = [self.initialised(a) if p in weights else f"input{p}" for p, a in enumerate(inputs)]

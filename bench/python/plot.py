@@ -133,7 +133,7 @@ def label(workload: str) -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis from `low` to `high`, between two places in pixels."""
+    """A logarithmic axis from `low` to `high`, between two positions in pixels."""
 
     low: float
     high: float
@@ -163,7 +163,7 @@ def axis_range(panels: list[Panel], width: float) -> tuple[float, float]:
 
 
 def number(ratio: float) -> str:
-    """Below 1 it is rounded down, so that no bar of a slower workload says 1.00."""
+    """Formats a ratio. Below 1 it is rounded down, so that no bar of a slower workload says 1.00."""
     if ratio < 1:
         return f"{math.floor(ratio * 100) / 100:.2f}"
     return f"{ratio:.1f}" if ratio >= 9.95 else f"{ratio:.2f}"

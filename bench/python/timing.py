@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Takes numbers of warm-up runs and of timed runs; returns the seconds of the timed ones.
+# Takes the number of warm-up runs and the number of timed runs; returns the total seconds of the timed ones.
 Sampler = Callable[[int, int], float]
 
 # Untimed warm-up before each sample, which reloads the caches and wakes the threads.
 WARM_UP_S = 0.002
-# Arms this many times slower than the fastest one are dropped from further rounds.
+# An arm whose minimum exceeds the best median by this factor is dropped from further rounds.
 MAX_SLOWDOWN = 4.0
 MIN_SAMPLES = 3
 

@@ -1,4 +1,4 @@
-//! One line: a workload in one dtype.
+//! One line of the table: a workload in one dtype.
 
 use crate::child::{self, Burn};
 use kiln::Device;
@@ -18,7 +18,7 @@ pub(crate) struct Line {
     rough: Vec<&'static str>,
     burn: Result<Timing, String>,
     burn_launches: Option<usize>,
-    /// Kiln's own CPU device.
+    /// Kiln on its CPU device.
     cpu: Timing,
 }
 
@@ -50,11 +50,11 @@ impl Line {
             rough.push("burn");
         }
         let burn = RefCell::new(burn);
-        let turn = || match &mut *burn.borrow_mut() {
+        let run_burn = || match &mut *burn.borrow_mut() {
             Ok(burn) => burn.run(),
             Err(fault) => Err(fault.to_string().into()),
         };
-        let mut arms = [kiln.arm("kiln"), Arm::new("burn", turn), native.arm("kiln-cpu")];
+        let mut arms = [kiln.arm("kiln"), Arm::new("burn", run_burn), native.arm("kiln-cpu")];
         let mut timings = compare(&mut arms, sampling).into_iter();
         let mut next = || timings.next().unwrap_or_else(|| Err("expected a timing of each arm".into()));
         let (kiln, burn) = (next()?, next().map_err(|fault| fault.to_string()));
@@ -64,6 +64,7 @@ impl Line {
         Ok(Self { workload: workload.id, dtype, ops_per_run, kiln, kiln_launches, rough, burn, burn_launches, cpu })
     }
 
+    /// Prints the line. The last column is the speed of the GPU relative to the CPU device; `~` marks a rough output.
     pub(crate) fn print(&self) {
         let Self { workload, dtype, kiln, kiln_launches, cpu, .. } = self;
         let per_op = 1e3 / self.ops_per_run as f64;
