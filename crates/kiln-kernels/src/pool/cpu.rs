@@ -43,7 +43,7 @@ impl Comparable for f32 {
 }
 
 /// 16-bit floats are compared as signed integers: twice as many per vector, and no conversions to `f32`. Positive zero is above negative zero,
-/// while `f32` keeps the first of the two.
+/// while `f32` keeps the one that is compared first.
 macro_rules! comparable_halves {
     ($($float:ty),*) => {
         $(impl Comparable for $float {
