@@ -3,9 +3,12 @@
 
 use std::ops::BitXor;
 
-/// A vector of `u32` or `u16`. Implementations have exactly the bytes of their lanes, and every bit pattern is valid: the sorting network casts
-/// slices of words to slices of vectors.
-pub(crate) trait Unsigned: Copy {
+/// A vector of `u32` or `u16`.
+///
+/// # Safety
+/// An implementation consists of exactly the bytes of its lanes, and every bit pattern is valid: the sorting network casts slices of words to
+/// slices of vectors.
+pub(crate) unsafe trait Unsigned: Copy {
     type Word: Word;
 
     fn min(self, other: Self) -> Self;
@@ -49,7 +52,8 @@ macro_rules! words {
 words!(u16, u32);
 
 /// Loops over lanes that the compiler vectorizes.
-impl<W: Word, const LANES: usize> Unsigned for [W; LANES] {
+// SAFETY: an array consists of its words, which have no invalid bits.
+unsafe impl<W: Word, const LANES: usize> Unsigned for [W; LANES] {
     type Word = W;
 
     #[inline(always)]
@@ -85,9 +89,9 @@ pub(crate) mod avx2 {
     #[derive(Clone, Copy)]
     pub(crate) struct U32x8(__m256i);
 
-    // SAFETY, for all of them: the type exists only where the processor has AVX2.
+    // SAFETY, for the trait: a register is its lanes, without invalid bits. For all blocks: the type exists only where the processor has AVX2.
     #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
-    impl Unsigned for U32x8 {
+    unsafe impl Unsigned for U32x8 {
         type Word = u32;
 
         #[inline(always)]
@@ -130,9 +134,9 @@ pub(crate) mod avx2 {
     #[derive(Clone, Copy)]
     pub(crate) struct U16x16(__m256i);
 
-    // SAFETY, for all of them: the type exists only where the processor has AVX2.
+    // SAFETY, for the trait: a register is its lanes, without invalid bits. For all blocks: the type exists only where the processor has AVX2.
     #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
-    impl Unsigned for U16x16 {
+    unsafe impl Unsigned for U16x16 {
         type Word = u16;
 
         #[inline(always)]
@@ -148,7 +152,7 @@ pub(crate) mod avx2 {
         #[inline(always)]
         fn permute<const MASK: usize>(self) -> Self {
             // The byte shuffle works within 128-bit halves, which hold eight lanes each.
-            let bytes: [u8; 32] = std::array::from_fn(|byte| (byte % 16 ^ (MASK & 7) * 2) as u8);
+            let bytes: [u8; 32] = std::array::from_fn(|byte| ((byte % 16) ^ ((MASK & 7) * 2)) as u8);
             Self(unsafe {
                 let x = _mm256_shuffle_epi8(self.0, _mm256_loadu_si256(bytes.as_ptr().cast()));
                 if MASK & 8 == 0 { x } else { _mm256_permute4x64_epi64::<SWAP_HALVES>(x) }

@@ -15,7 +15,7 @@ pub(super) fn compare(device: &mut DeviceProfile) {
     match measure(device) {
         Ok(mut limits) => device.kernels.iter_mut().for_each(|line| line.limit = share(line, &mut limits)),
         Err(fault) => {
-            terminal::warn(&format!("cannot measure the limits of device `{}`: {fault}", device.summary.device))
+            terminal::warn(&format!("cannot measure the limits of device `{}`: {fault}", device.summary.device));
         }
     }
 }

@@ -59,6 +59,10 @@ impl Division {
     }
 }
 
+/// Maximum elements per result. The loop counter goes one stride past the end, which must not wrap around: at this length a stride is
+/// `2^32 / LOOP_STEPS` elements.
+const MAX_REDUCED: usize = (1 << 32) - (1 << 32) / super::LOOP_STEPS;
+
 pub(super) fn render(
     kernel: &Kernel,
     (op, input, kept): (Reduce, &Body, usize),
@@ -66,9 +70,8 @@ pub(super) fn render(
 ) -> Result<WgslKernel> {
     let kept_elements: usize = input.space[..kept].iter().product();
     let reduced: usize = input.space[kept..].iter().product();
-    // Counters are incremented once past the end.
-    if reduced > (u32::MAX - 1024) as usize {
-        let message = format!("a reduction expected at most {} elements per result, found {reduced}", u32::MAX - 1024);
+    if reduced > MAX_REDUCED {
+        let message = format!("a reduction expected at most {MAX_REDUCED} elements per result, found {reduced}");
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     let frame = Frame::split(input, "core", kept);

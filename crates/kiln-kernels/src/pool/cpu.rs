@@ -266,7 +266,7 @@ where
                 let (even, odd) = (&*even, &*odd);
                 let column = |column: usize| {
                     let index = column * dilation;
-                    if index % 2 == 0 { &even[index / 2..] } else { &odd[index / 2..] }
+                    if index.is_multiple_of(2) { &even[index / 2..] } else { &odd[index / 2..] }
                 };
                 combine_all(out, columns.map(column), |x| x, &combine, none);
             }

@@ -85,6 +85,8 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
                 "lowest",
                 match x.dtype.class() {
                     Class::Float => f32::NEG_INFINITY.to_bits(),
+                    // The result of a window that covers only padding is stored in the dtype.
+                    Class::Int if x.dtype == DType::I8 => i32::from(i8::MIN) as u32,
                     Class::Int => 1 << 31,
                     Class::Uint | Class::Wide => 0,
                 },

@@ -42,7 +42,7 @@ impl Item for u16 {
 }
 
 /// Sorts items stably, with the second slice of the same length as scratch memory. Returns the one of the two slices that holds the result.
-pub(super) fn sort<'a, I: Item>([mut items, mut other]: [&'a mut [I]; 2]) -> &'a [I] {
+pub(super) fn sort<I: Item>([mut items, mut other]: [&mut [I]; 2]) -> &[I] {
     let length = items.len();
     if length <= SHORT {
         items.sort_unstable();

@@ -110,6 +110,20 @@ fn long_rows_and_many_rows() {
             }
         }
     }
+    // Too many codes with the same upper bits for a bucket that a network sorts, with different lower bits.
+    let mut numbers = Numbers::new(11);
+    for (dtype, largest) in
+        [(DType::I32, f64::from(i32::MAX)), (DType::U32, 4e9), (DType::F32, 3e38), (DType::BF16, 1e38)]
+    {
+        let x = Operand::new(dtype, Layout::contiguous(Shape::from((1, 30_000))), || match numbers.below(10_000) {
+            0 => largest,
+            number => number as f64 % 5000.0,
+        });
+        for (threads, descending) in Threads::all().into_iter().flat_map(|threads| [(threads, false), (threads, true)])
+        {
+            check(Argsort::new(descending), &x, threads);
+        }
+    }
     // All equal, in order, and reversed: the indices are the identity, or reversed.
     let mut next = 0.0;
     for (step, descending) in [(0.0, true), (1.0, false), (-1.0, false)] {

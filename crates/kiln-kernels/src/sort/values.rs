@@ -171,8 +171,8 @@ fn distribute<T: Key>(
     // counters fit in the second-level cache.
     let bits = (x.len().ilog2() - 4).min(16);
     let shift = (32 - (most - least).leading_zeros()).saturating_sub(bits);
-    let prefix = |code: T::Code| (code.widen() - least >> shift) as usize;
-    let prefixes = (most - least >> shift) as usize + 1;
+    let prefix = |code: T::Code| ((code.widen() - least) >> shift) as usize;
+    let prefixes = ((most - least) >> shift) as usize + 1;
 
     let mut counts = vec![0u32; parts * prefixes];
     let table = Target::over(&mut counts);
@@ -185,18 +185,17 @@ fn distribute<T: Key>(
 
     // No bucket stays empty, which `sort_short` relies on: the first prefix has the smallest code, the last one the largest, and an empty bucket
     // takes the next prefix.
-    let (mut bucket_of, mut buckets) = (vec![0u16; prefixes], vec![0..0]);
+    let (mut bucket_of, mut buckets, mut last) = (vec![0u16; prefixes], Vec::new(), 0..0);
     for (prefix, bucket) in bucket_of.iter_mut().enumerate() {
         let total: usize = (0..parts).map(|part| counts[part * prefixes + prefix] as usize).sum();
-        let last = buckets.last_mut().expect("there is always one");
         if last.len() + total > BUCKET && last.end > last.start {
             let start = last.end;
-            buckets.push(start..start + total);
-        } else {
-            last.end += total;
+            buckets.push(std::mem::replace(&mut last, start..start));
         }
-        *bucket = (buckets.len() - 1) as u16;
+        last.end += total;
+        *bucket = buckets.len() as u16;
     }
+    buckets.push(last);
 
     let to = Target::over(codes);
     workers.run(parts, &|number| {
