@@ -189,8 +189,12 @@ def draw_panel(panel: Panel, workloads: list[str], axis: Axis) -> Iterator[str]:
     yield text(one - 6, TOP - 26, "← slower", "small end")
     yield text(one + 6, TOP - 26, "faster →", "small")
     yield text(axis.right + GAP, TOP - 10, "fastest other", "small")
-    for tick in axis.ticks():
+    ticks = axis.ticks()
+    for tick in ticks:
         yield line(axis.x(tick), TOP - 4, bottom, "one" if tick == 1 else "grid")
+        # The labels of many ticks would touch: then only those of powers of four remain.
+        if len(ticks) > 6 and math.log2(tick) % 2:
+            continue
         for y in (TOP - 10, bottom + 15):
             yield text(axis.x(tick), y, f"{FRACTIONS.get(tick, f'{tick:g}')}×", "tick now" if tick == 1 else "tick")
     for row, workload in enumerate(workloads):
