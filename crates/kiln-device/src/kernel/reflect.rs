@@ -199,7 +199,9 @@ impl Reflection {
                 layout.as_ref().is_none_or(|layout| layout.end().is_some_and(|end| end <= bytes))
             };
             let fits = |member: &Member| {
-                u64::from(member.offset) + u64::from(member.bytes) <= binding.min_bytes
+                // A member without bytes could begin one past the end.
+                member.bytes > 0
+                    && u64::from(member.offset) + u64::from(member.bytes) <= binding.min_bytes
                     && is_inside(&member.layout, member.bytes.into())
             };
             let size = binding.kind.is_buffer() || (1..=MAX_VALUE_BYTES).contains(&binding.min_bytes);
@@ -314,6 +316,7 @@ mod tests {
             (binding(pair(13), None, vec![]), false),
             (binding(pair(3), None, vec![]), false),
             (binding(one(), None, vec![member(0, 4, pair(4))]), false),
+            (binding(one(), None, vec![Member { bytes: 0, layout: None, ..member(16, 0, one()) }]), false),
             (binding(one(), tail(0, 0), vec![]), false),
             (binding(one(), tail(17, 4), vec![]), false),
         ];

@@ -155,6 +155,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
             let mut shard = self.shards.own();
             if !self.may_keep(class) {
                 drop(shard);
+                // The permits of these blocks left the other list with them, and no list takes them now.
+                self.demand.return_permits(self.classes.group(usage, class), blocks.len() as u32 + 1);
                 self.release(blocks);
                 return Some(block);
             }

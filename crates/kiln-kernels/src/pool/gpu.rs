@@ -2,23 +2,9 @@
 
 use super::{Pool, PoolGradient, PoolOp, Sizes};
 use crate::offsets::{element_kernel, number_type};
-use crate::window::gpu::window_params;
-use kiln_ir::wgsl::{LOOP_STEPS, WgslBuilder, WgslCall, WgslKernel};
-use kiln_ir::{Class, DType, Error, ErrorKind, Result};
-
-/// Rejects windows that need more loop iterations per invocation than every driver allows.
-fn check_steps(name: &str, sizes: &Sizes, windows: usize) -> Result<()> {
-    let [down, across] = sizes.window.size;
-    let steps = down.saturating_mul(across.saturating_add(1)).saturating_mul(windows);
-    if steps <= 3 * LOOP_STEPS {
-        return Ok(());
-    }
-    let message = format!(
-        "{name} on a GPU expected windows of at most {} steps, found {steps} for windows of ({down}, {across}); use the CPU device",
-        3 * LOOP_STEPS
-    );
-    Err(Error::new(ErrorKind::Unsupported, message))
-}
+use crate::window::gpu::{check_steps, window_params};
+use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel};
+use kiln_ir::{Class, DType, Result};
 
 fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
     builder.param("offset", offset as u32);
@@ -65,7 +51,7 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let x = &call.operands[0];
     let shape = x.layout.shape();
     let sizes = Sizes::new(&op.window, shape[0] * shape[1], [shape[2], shape[3]])?;
-    check_steps("pooling", &sizes, 1)?;
+    check_steps("pooling", &sizes.window, 1)?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, x.layout.offset());
     let number = number_type(x.dtype);
@@ -113,7 +99,7 @@ pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKer
     // The gradient of max pooling searches each window that covers an element.
     let [down, across] = [0, 1].map(|axis| sizes.window.size[axis].div_ceil(sizes.window.stride[axis].max(1)));
     let searched = if op.pool.op == PoolOp::Max { down.saturating_mul(across) } else { 0 };
-    check_steps("the gradient of pooling", &sizes, searched.saturating_add(1))?;
+    check_steps("the gradient of pooling", &sizes.window, searched.saturating_add(1))?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, gradient.layout.offset());
     // Whether the window at a position selected the image element at `element_index`.

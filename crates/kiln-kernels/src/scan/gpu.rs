@@ -50,7 +50,7 @@ pub(super) fn wgsl(op: &Scan, call: &WgslCall<'_>) -> Result<WgslKernel> {
     };
     let first = u32::from(op.op == ScanOp::Product);
     let (invocations, main) =
-        if is_alone { (ALONE, include_str!("invocation.wgsl")) } else { (TOGETHER, include_str!("workgroup.wgsl")) };
+        if is_alone { (ALONE, include_str!("invocation.wgsl").to_string()) } else { (TOGETHER, workgroup()) };
     let text = format!(
         "alias NUMBER = {number};
 const FIRST = {number}({first});
@@ -66,4 +66,30 @@ fn next(running: NUMBER, place: u32, number: u32) -> NUMBER {{
     );
     let groups = if is_alone { (count as u32).div_ceil(ALONE) } else { count as u32 };
     Ok(builder.finish(&text, grid(if lines.length == 0 { 0 } else { groups })))
+}
+
+/// Returns the source of a workgroup that scans a line in tiles. `scan_tile` is a Hillis-Steele scan without a loop: a software driver counts the
+/// iterations of inner loops too, and ends all loops after few (`LOOP_STEPS`).
+fn workgroup() -> String {
+    let step = |step: u32| {
+        format!(
+            "    if (lane >= {step}u) {{
+        sum = sums[lane - {step}u] + sum;
+    }}
+    workgroupBarrier();
+    sums[lane] = sum;
+    workgroupBarrier();
+"
+        )
+    };
+    let steps: String = (0..TOGETHER.ilog2()).map(|bit| step(1 << bit)).collect();
+    let scan_tile = format!(
+        "// Returns the sum of the elements of a tile up to this one.
+fn scan_tile(own: NUMBER, lane: u32) -> NUMBER {{
+    var sum = own;
+{steps}    return sum;
+}}
+"
+    );
+    scan_tile + include_str!("workgroup.wgsl")
 }

@@ -18,14 +18,7 @@ fn main(
         var own = next(NUMBER(0), place, number);
         sums[lane] = own;
         workgroupBarrier();
-        for (var step = 1u; step < INVOCATIONS; step *= 2u) {
-            if (lane >= step) {
-                own = sums[lane - step] + own;
-            }
-            workgroupBarrier();
-            sums[lane] = own;
-            workgroupBarrier();
-        }
+        own = scan_tile(own, lane);
         if (number < p_length()) {
             finish(place, running + own);
         }

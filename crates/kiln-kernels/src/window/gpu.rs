@@ -2,8 +2,8 @@
 
 use super::{Fold, Sizes, Unfold, Window};
 use crate::offsets::{element_kernel, number_type};
-use kiln_ir::Result;
-use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel};
+use kiln_ir::wgsl::{LOOP_STEPS, WgslBuilder, WgslCall, WgslKernel};
+use kiln_ir::{Error, ErrorKind, Result};
 
 fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
     builder.param("offset", offset as u32);
@@ -25,6 +25,20 @@ pub(crate) fn window_params(builder: &mut WgslBuilder<'_>, window: &Window, imag
         builder.param(&format!("{name}0"), pair[0] as u32);
         builder.param(&format!("{name}1"), pair[1] as u32);
     }
+}
+
+/// Rejects windows that need more loop iterations per invocation than every driver allows.
+pub(crate) fn check_steps(name: &str, window: &Window, windows: usize) -> Result<()> {
+    let [down, across] = window.size;
+    let steps = down.saturating_mul(across.saturating_add(1)).saturating_mul(windows);
+    if steps <= 3 * LOOP_STEPS {
+        return Ok(());
+    }
+    let message = format!(
+        "{name} on a GPU expected windows of at most {} steps, found {steps} for windows of ({down}, {across}); use the CPU device",
+        3 * LOOP_STEPS
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 pub(super) fn unfold(op: &Unfold, call: &WgslCall<'_>) -> Result<WgslKernel> {
@@ -57,6 +71,7 @@ pub(super) fn unfold(op: &Unfold, call: &WgslCall<'_>) -> Result<WgslKernel> {
 pub(super) fn fold(op: &Fold, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let x = &call.operands[0];
     let sizes = Sizes::of_rows(&op.window, op.image, x.layout.shape())?;
+    check_steps("fold", &sizes.window, 1)?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, x.layout.offset());
     // For each element of the window, finds the position at which it covers this element of the image, if any.
