@@ -159,6 +159,7 @@ fn vulkan_loads(_: &wgpu::Instance) -> bool {
 
 /// Returns the indices of the adapters to list, best first, with one entry for each physical GPU.
 fn order(infos: &[wgpu::AdapterInfo]) -> Vec<usize> {
+    // Preferred backends first, so that the entry kept for a GPU is the one of its best backend.
     let mut by_backend: Vec<usize> = (0..infos.len()).collect();
     by_backend.sort_by_key(|index| backend_rank(infos[*index].backend));
     // Each adapter of a later backend is matched with at most one of an earlier backend, so that two identical cards

@@ -31,6 +31,7 @@ fn find(module: &Module, function: &Function, block: &Block) -> Option<Span> {
             let parameters = &module.functions[*callee].arguments;
             let mut pairs = parameters.iter().zip(arguments);
             let is_part = pairs.any(|(parameter, argument)| {
+                // Only pointers: a part of a variable that is passed by value was loaded before the call.
                 matches!(module.types[parameter.ty].inner, TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. })
                     && matches!(
                         function.expressions[*argument],

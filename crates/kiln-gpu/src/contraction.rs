@@ -21,6 +21,7 @@ fn is_arithmetic(op: u32) -> bool {
 /// Adds `NoContraction` to every arithmetic instruction of a module.
 pub(crate) fn forbid_contraction(words: &[u32]) -> Result<Vec<u32>> {
     let (mut results, mut types_begin) = (Vec::new(), None);
+    // A module is a header and a sequence of instructions, each with its length in the high half of its first word.
     let mut at = HEADER_WORDS;
     while at < words.len() {
         let (op, length) = (words[at] & 0xffff, (words[at] >> 16) as usize);

@@ -234,6 +234,7 @@ fn request(
 
 /// Installs the callbacks that turn a lost wgpu device or an uncaptured error into the fault of the Kiln device.
 fn install_callbacks(timeline: &Timeline) {
+    // The callbacks hold the fault and not the timeline, which owns the wgpu device: that would be a reference cycle.
     let fault = Arc::clone(&timeline.fault);
     timeline.device.set_device_lost_callback(move |reason, message| {
         let separator = if message.is_empty() { "" } else { ": " };

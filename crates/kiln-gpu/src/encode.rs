@@ -85,6 +85,7 @@ pub(crate) fn encode_and_enqueue(gpu: &GpuDevice, commands: &[Command]) -> Resul
     }
     let (commands, page) = check(&timeline.device, "prepare a command list", || prepare(gpu, commands))??;
     let number = run(timeline, &commands)?;
+    // Only after success: the page of a failed submission is dropped, because no number says when it may be reused.
     if let Some(page) = page {
         gpu.pages().recycle(page, number);
     }
@@ -115,6 +116,8 @@ pub(crate) fn run(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Resu
     // Locked in the order of their rank, each once: two threads that submit overlapping lists would otherwise deadlock.
     blocks.sort_by_key(|block| block.lock_rank());
     blocks.dedup_by_key(|block| block.lock_rank());
+    // Encoded before the locks are taken, which keeps them short; a block that this thread has mapped is an error here,
+    // before anything is submitted.
     let locks = blocks.iter().map(|block| block.lock()).collect::<Result<Vec<_>>>()?;
     let number = timeline.enqueue(Some(submission))?;
     // Marked before the locks are released, so that a thread that maps a block next waits for this submission.
@@ -151,6 +154,7 @@ fn encode(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Submission {
     if let Some(profiled) = &profiled {
         profiled.resolve(&mut encoder);
     }
+    // The sentinel is the last command, so that its token can only arrive after everything else ran.
     let sentinel = timeline.sentinels.take(&timeline.device);
     sentinel.encode(&timeline.queue, &mut encoder);
     Submission { commands: encoder.finish(), sentinel, profiled }

@@ -187,6 +187,8 @@ impl Kernels {
             kernel: kernel.id,
             buffers: found.iter().map(|(block, offset, bytes)| (block.id(), *offset, *bytes)).collect(),
         };
+        // Kept with the group: a group does not keep its blocks alive, and the last handle of a block destroys the
+        // buffer.
         let blocks = || found.iter().map(|(block, ..)| block.clone()).collect();
         let cache = self.bind_groups.get();
         if let Some(group) = cache.and_then(|cache| cache.get(&key)) {
@@ -199,6 +201,8 @@ impl Kernels {
                 entry(binding, &block.buffer, *offset, NonZeroU64::new(words))
             })
             .collect();
+        // Two threads may both get here for one key. Their groups are equal, and the later insert replaces the earlier
+        // one.
         let group = self.bind_group(&kernel.buffers, &entries)?;
         if let Some(cache) = cache {
             cache.insert(key, group.clone());
@@ -219,8 +223,10 @@ impl Kernels {
             return Ok(Some(group.clone()));
         }
         let bytes = kernel.value_bytes.iter().enumerate();
+        // At offset 0: the dynamic offsets of each dispatch are added when the group is set.
         let entries: Vec<_> = bytes.map(|(binding, bytes)| entry(binding, buffer, 0, Some(*bytes))).collect();
         let group = self.bind_group(layout, &entries)?;
+        // As many groups as `Pages` keeps spare pages, so that pages in rotation keep theirs.
         // The oldest group is dropped; it is created again if its page comes back.
         if groups.len() >= MAX_PAGES {
             groups.remove(0);

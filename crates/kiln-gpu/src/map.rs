@@ -22,6 +22,7 @@ pub(crate) fn read(timeline: &Timeline, block: &Block, range: Range<u64>, read: 
     }
     match block.usage {
         Usage::Shared | Usage::Download => map_read(timeline, block, range, read),
+        // wgpu maps an upload buffer only for writing. Its memory can be read nevertheless; see `map_write`.
         Usage::Upload => map_write(timeline, block, range, &mut |bytes| read(bytes)),
         _ => {
             let (copy, range) = download(timeline, block, &range)?;
@@ -46,6 +47,8 @@ pub(crate) fn write(
         Usage::Shared | Usage::Upload => map_write(timeline, block, range, write),
         // wgpu maps a download buffer only for reading, and cannot map a storage buffer.
         _ => {
+            // Read, modify, write: copies move whole words, and neither the neighbours in them nor the bytes that
+            // `write` skips may change.
             let words = whole_words(&range, wgpu::COPY_BUFFER_ALIGNMENT);
             let mut bytes = Vec::new();
             self::read(timeline, block, words.clone(), &mut |old| bytes.extend_from_slice(old))?;
@@ -102,6 +105,8 @@ impl<'a> Mapping<'a> {
                 let _ = done.send(result);
             });
         });
+        // A refused map is reported twice: by the error scope with its reason, by the callback without. A device loss
+        // explains more than both.
         match (error, mapping.wait(&receiver)) {
             (_, Ok(())) => Ok(mapping),
             (Some(error), Err(_)) if timeline.fault.get().is_none() => Err(convert(error, "map a buffer")),

@@ -68,6 +68,8 @@ impl<P: Progress> Poller<P> {
         if self.shared.timeline.is_lost() || self.shared.timeline.completed() >= submission {
             return waker.wake();
         }
+        // Held until the push: only one thread is started, and it cannot miss the waker between its check and its
+        // sleep.
         let mut state = self.shared.state.lock();
         if state.thread.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -90,6 +92,7 @@ impl<P: Progress> Poller<P> {
 
 impl<P: Progress> Drop for Poller<P> {
     fn drop(&mut self) {
+        // The lock is released before the join: the thread needs it to see `stop`.
         let thread = {
             let mut state = self.shared.state.lock();
             state.stop = true;
@@ -131,6 +134,7 @@ impl<P: Progress> Shared<P> {
             if state.stop {
                 return None;
             }
+            // Submissions complete in order: waiting for a later one would delay the wakers of this one.
             if let Some(next) = state.waiting.iter().map(|(submission, _)| *submission).min() {
                 return Some(next);
             }

@@ -47,6 +47,7 @@ impl Sentinels {
 impl Sentinel {
     /// Encodes the copy of the token at the end of a submission.
     pub(crate) fn encode(&self, queue: &wgpu::Queue, encoder: &mut wgpu::CommandEncoder) {
+        // wgpu performs the write with the next submission of any thread, so at the latest with this one.
         queue.write_buffer(&self.source, 0, &self.token.to_le_bytes());
         encoder.copy_buffer_to_buffer(&self.source, 0, &self.target, 0, TOKEN_BYTES);
     }
@@ -68,6 +69,8 @@ impl Sentinel {
                 // The device is lost; a reason that was recorded before this one is kept.
                 Err(error) => drop(fault.set_lost(&format!("submission {number} left no proof that it ran ({error})"))),
             }
+            // Also after a fault, so that waiters do not hang: the fault is set first, and they check it after the
+            // count.
             completion.done();
         });
     }
@@ -75,6 +78,7 @@ impl Sentinel {
     /// Returns the token in `target`, which is mapped, and unmaps it.
     fn read_token(&self) -> u64 {
         let mut bytes = [0; TOKEN_BYTES as usize];
+        // If the range is unavailable, the token stays 0, which no submission has.
         if let Ok(mapped) = self.target.get_mapped_range(..) {
             bytes.copy_from_slice(&mapped);
         }

@@ -40,6 +40,8 @@ struct CompletionCounter {
 
 impl CompletionCounter {
     fn completed(&self) -> u64 {
+        // Acquire pairs with the release in `done`: a thread that sees a submission as completed also sees what its
+        // callbacks did.
         self.completed.load(Ordering::Acquire)
     }
 
@@ -74,6 +76,7 @@ impl Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
+        // Runs after `done` too, which consumes `self`; the number is counted by then.
         // Checked under the lock, because `done` moves a number from the set to the counter.
         let out_of_order = self.progress.out_of_order.lock();
         if self.progress.completed() < self.number && !out_of_order.contains(&self.number) {
@@ -122,8 +125,10 @@ impl Timeline {
         let submitted = Instant::now();
         // The lock makes the order of numbers that of the queue. Callbacks that wgpu runs during `submit` must not take
         // it.
+        // Lock order: blocks (in `encode::run` and `Mapping::new`), then this lock, then wgpu's own locks.
         let mut in_flight = self.in_flight.lock();
         let index = check(&self.device, "run a submission", || self.queue.submit(commands))?;
+        // Relaxed suffices: `in_flight` is locked, and `submitted` is only written under that lock.
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         let completion = Completion { progress: Arc::clone(&self.progress), fault: Arc::clone(&self.fault), number };
         match tracking {
@@ -222,6 +227,8 @@ impl Timeline {
         let Some(back) = submitted.checked_sub(submission) else {
             bail!(InvalidArgument, "waiting expected a submission up to {submitted}, found {submission}");
         };
+        // The list has no gaps and ends with `submitted`, so positions count from its end; completed ones are cut off
+        // at its front.
         let from_end = usize::try_from(back).unwrap_or(usize::MAX);
         let position = in_flight.len().checked_sub(1).and_then(|last| last.checked_sub(from_end));
         Ok(position.and_then(|position| in_flight.get(position).cloned()))

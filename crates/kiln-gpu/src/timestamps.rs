@@ -64,6 +64,7 @@ impl Timestamps {
         let mut spare = self.spare.lock();
         // Any set that is large enough; only the used queries are resolved.
         let found = spare.iter().position(|set| set.capacity >= capacity).map(|place| spare.swap_remove(place));
+        // Released before a set is created, which calls the driver.
         drop(spare);
         // Rounded up, so that sets can be reused for submissions of similar size.
         let capacity = capacity.next_power_of_two().min(MAX_DISPATCHES);
@@ -178,8 +179,11 @@ impl DeviceClock {
         let took = nanos(ticks.end - ticks.start, period_ns);
         let latest = observed.checked_sub(took).unwrap_or(submitted);
         let start = match self.last {
+            // The offset of the clocks is unknown at first. The submission is the earliest possible start; later ones
+            // refine it.
             None => submitted,
             Some((tick, at)) if tick <= ticks.start => {
+                // The lower bounds come last, so they win if drift makes the bounds contradict each other.
                 (at + nanos(ticks.start - tick, period_ns)).min(latest).max(submitted).max(at)
             }
             // Reported late: a submission that ran after this one was reported first.

@@ -96,6 +96,7 @@ fn to_spirv(program: &KernelModule, checks: RuntimeChecks, clears_workgroup: boo
     let options = spv::Options {
         lang_version: SPIRV_VERSION,
         flags: if key_options.debug_info { spv::WriterFlags::DEBUG } else { spv::WriterFlags::empty() },
+        // The other policies are for images and binding arrays, which kernels cannot have.
         bounds_check_policies: BoundsCheckPolicies { index: policy, buffer: policy, ..BoundsCheckPolicies::default() },
         zero_initialize_workgroup_memory: match (checks.zero_workgroup, clears_workgroup) {
             (true, true) => Zero::Native,

@@ -41,6 +41,7 @@ impl Values {
     pub(crate) fn add(&mut self, dispatch: &Dispatch, alignment: u32) -> Vec<u32> {
         let mut offsets = Vec::with_capacity(dispatch.values().len());
         for value in dispatch.values() {
+            // Dynamic offsets must be multiples of the adapter's alignment.
             self.bytes.resize(self.bytes.len().next_multiple_of(alignment as usize), 0);
             // A submission carries at most 64 MiB of host data, or one dispatch, so the offset fits.
             offsets.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
