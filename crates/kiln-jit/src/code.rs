@@ -195,6 +195,7 @@ impl ExecutableKernel {
         scratch: &mut Scratch,
         sanitizer: *mut c_void,
     ) -> Outcome {
+        // Part of the contract of `run`: generated code computes offsets as `i32`.
         debug_assert!(args.bindings.iter().all(|binding| binding.bytes <= MAX_BINDING_BYTES));
         scratch.reserve(self.compiled.scratch_bytes());
         let mut deadline = Deadline(args.deadline);

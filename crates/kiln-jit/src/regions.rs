@@ -204,6 +204,7 @@ impl<'m> Builder<'_, 'm> {
             }
             self.finish_region(id, &mut statements, &mut ops);
             match statement {
+                // Flattened: a block is only a scope, and naga's handles are unique in a function.
                 Statement::Block(block) => ops.extend(self.ops(id, block)),
                 Statement::If { condition, accept, reject } => {
                     let divergence = self.add_condition(id, statement, Some(*condition));
@@ -242,6 +243,7 @@ impl<'m> Builder<'_, 'm> {
                 _ => {
                     let region = self.new_region();
                     self.visit(id, statement, region);
+                    // Every sync point other than a barrier has exactly one result.
                     let results = results_of(statement).into_iter();
                     ops.extend(results.map(|result| GroupOp::Collective { region, statement, result, span }));
                 }
@@ -282,6 +284,8 @@ impl<'m> Builder<'_, 'm> {
             self.regions.uniform_conditions.extend(value);
             return None;
         }
+        // A region without statements: it only names the live-ins that `emit` reloads to evaluate
+        // the condition.
         let region = self.new_region();
         condition.iter().for_each(|condition| self.add_use(id, *condition, region));
         self.regions.divergent_conditions.extend(value);
@@ -323,6 +327,8 @@ impl<'m> Builder<'_, 'm> {
         let uses = uses_of(self.uniformity.activations[id].function, statement);
         uses.into_iter().for_each(|expression| self.add_use(id, expression, region));
         self.regions.definitions.extend(results_of(statement).into_iter().map(|result| ((id, result), region)));
+        // Calls are not followed: a callee without sync points gets values of the caller as arguments only,
+        // which `uses_of` lists.
         blocks_of(statement).into_iter().flatten().for_each(|inner| self.visit(id, inner, region));
     }
 

@@ -150,6 +150,7 @@ pub(crate) fn element(module: &Module, inner: &TypeInner) -> Option<Element> {
 pub(crate) fn member(module: &Module, inner: &TypeInner, index: u32) -> Option<(TypeInner, u32, u32)> {
     if let TypeInner::Struct { members, .. } = inner {
         let found = members.get(index as usize)?;
+        // Scalars are numbered without padding, so the index is the number of scalars before the member.
         let before = members[..index as usize].iter();
         let scalars: Option<u32> = before.map(|member| scalar_count(module, &module.types[member.ty].inner)).sum();
         return Some((module.types[found.ty].inner.clone(), found.offset, scalars?));

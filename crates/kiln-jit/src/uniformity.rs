@@ -261,6 +261,8 @@ impl<'m> Uniformity<'m> {
             Statement::Switch { selector, cases } => {
                 self.visit_expression(id, *selector);
                 let key = flow_key(statement);
+                // A uniform selector diverges too if an earlier pass found a `break` that only some invocations
+                // take.
                 let diverges = self.varies(id, *selector) || self.activations[id].divergent.contains(&key);
                 if diverges {
                     self.set_divergent(id, key);
@@ -280,6 +282,8 @@ impl<'m> Uniformity<'m> {
                     FlowState { diverged_since_break: false, diverged_since_continue: false, ..flow }
                 };
                 targets.push((key, true));
+                // The body is visited once per pass: values that the back edge carries reach its start in the
+                // next pass.
                 self.visit(id, body, flow, targets);
                 self.visit(id, continuing, flow, targets);
                 if let Some(condition) = break_if {
@@ -296,6 +300,8 @@ impl<'m> Uniformity<'m> {
                 }
             }
             Statement::Continue if flow.diverged_since_continue => {
+                // A `continue` passes through switches. They stay uniform: its lanes wait in a mask of the
+                // loop.
                 let innermost = targets.iter().rev().find(|(_, is_loop)| *is_loop).map(|(target, _)| *target);
                 if let Some(target) = innermost {
                     self.set_divergent(id, target);
@@ -409,6 +415,7 @@ impl<'m> Uniformity<'m> {
                 };
                 of_variable || self.varies(id, *pointer)
             }
+            // The statement that computes the result sets it.
             Expression::AtomicResult { .. }
             | Expression::CallResult(_)
             | Expression::WorkGroupUniformLoadResult { .. }

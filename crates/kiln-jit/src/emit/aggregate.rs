@@ -60,6 +60,7 @@ impl Emitter<'_, '_> {
         span: Span,
     ) -> Result<Pointer> {
         // Declared once, stored at every access: the value may differ between loop iterations.
+        // `declare` places the variables of this set in memory, so the insertion comes first.
         if self.uniformity.dynamically_indexed.insert(variable) {
             self.declare(variable, &inner, span, false)?;
         }

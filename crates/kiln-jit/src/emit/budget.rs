@@ -36,6 +36,7 @@ pub(crate) struct Budget {
 impl Budget {
     /// Counts emitted items and fails if a limit is exceeded.
     pub(crate) fn spend(&mut self, items: usize, function: &Function, span: Span) -> Result<()> {
+        // All limits are checked at every item, so that emission stops before a huge function is in memory.
         self.emitted += items;
         self.cost += items as u64;
         if self.emitted > MAX_EMITTED {

@@ -34,6 +34,8 @@ impl<'m> Emitter<'m, '_> {
             _ => 1,
         };
         self.budget.spend(items, self.b.func, self.span(id, expression))?;
+        // In this order: later uses, the taint and the spilled copy must all see the NaN that `check_nan`
+        // marked.
         let operand = self.check_nan(id, expression, operand)?;
         self.taint(id, expression, &operand)?;
         self.define(id, expression, operand)
@@ -332,6 +334,7 @@ impl<'m> Emitter<'m, '_> {
         };
         // The factors of a product from another region were not reloaded, only the product was.
         let product = |expression| product(expression).filter(|_| !self.spills.is_live_in((id, expression)));
+        // Of two products only the right one is fused; the left one is rounded on its own.
         let (factors, other, negates_product) = match (product(left), product(right)) {
             (_, Some(factors)) => (factors, left, op == BinaryOperator::Subtract),
             (Some(factors), None) => (factors, right, false),
@@ -345,6 +348,7 @@ impl<'m> Emitter<'m, '_> {
         }
         let count = z.len().max(x.len()).max(y.len());
         let pick = |scalars: &[Scalar], i: usize| scalars[i.min(scalars.len() - 1)];
+        // `a * b - c` and `c - a * b` use the same instruction, because negating an operand is exact.
         let fuse = |i| {
             let scalars = [pick(&x, i), pick(&y, i), pick(&z, i)];
             self.map_all(Kind::F32, scalars, |e, [x, y, z]| {

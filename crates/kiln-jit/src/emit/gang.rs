@@ -64,6 +64,7 @@ impl Gang {
     /// Switches to a whole subgroup, for a subgroup operation with single-lane gangs. `index` is an invocation
     /// of it.
     pub(crate) fn begin_subgroup(&mut self, b: &mut FunctionBuilder<'_>, index: Value) {
+        // The index counts subgroups from here on: `first_invocation` multiplies it by the number of lanes.
         (self.lanes, self.index) = (LANES, b.ins().ushr_imm_u(index, i64::from(LANES.ilog2())));
     }
 

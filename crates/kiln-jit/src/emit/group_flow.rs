@@ -39,6 +39,7 @@ pub(crate) struct GroupFlow {
 impl GroupFlow {
     /// Enters an activation. `active_word` holds whether an invocation is active; `None` if all are.
     pub(crate) fn enter(&mut self, id: ActivationId, active_word: Option<u32>) {
+        // Only the levels are replaced: `set_result` has stored the words of the result before.
         self.activations.entry(id).or_default().levels = active_word.into_iter().collect();
         self.running.push((id, Vec::new()));
     }

@@ -75,6 +75,7 @@ impl Emitter<'_, '_> {
 
     /// Emits a sanitizer call for the current invocation.
     pub(crate) fn event(&mut self, event: Event, site: u32, arguments: [Value; 2]) {
+        // With one lane per gang, the index of the gang is the `local_invocation_index`.
         self.runtime.event(&mut self.b, event, site, self.gang.index, arguments);
     }
 
@@ -142,6 +143,8 @@ impl Emitter<'_, '_> {
             self.emit_access(pointer, site, count);
             return Ok(());
         };
+        // An access that is out of bounds is clamped to an element that the program does not mean, so tracking
+        // it would report false races.
         self.emit_if_else(
             is_out_of_bounds,
             |e| {
@@ -245,6 +248,8 @@ impl Emitter<'_, '_> {
             let is_number = self.b.ins().fcmp(FloatCC::Equal, *input, *input);
             has_nan_free_inputs = self.b.ins().band(has_nan_free_inputs, is_number);
         }
+        // The event has room for two operands, and a vector result does not tell which components were
+        // involved.
         let reported = if scalars.len() == 1 && inputs.len() <= 2 { inputs } else { Vec::new() };
         self.mark_created_nan(&mut scalars, has_nan_free_inputs, &reported, self.span(id, expression));
         Ok(Operand::Scalars(scalars))

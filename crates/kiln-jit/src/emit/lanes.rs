@@ -117,6 +117,8 @@ impl Emitter<'_, '_> {
     pub(crate) fn as_iconst(&self, value: Value) -> Option<i64> {
         let ValueDef::Result(inst, _) = self.b.func.dfg.value_def(value) else { return None };
         match self.b.func.dfg.insts[inst] {
+            // Cranelift masks the immediate to the width of its type, so a negative `i32` is a positive `i64`
+            // here; callers truncate it.
             InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
             _ => None,
         }
@@ -217,6 +219,7 @@ impl Emitter<'_, '_> {
 
     /// Shifts left by a constant, in a scalar or in each lane.
     pub(crate) fn shift_left(&mut self, x: Value, bits: i32) -> Value {
+        // The amount is a scalar for vectors too: Cranelift shifts all lanes by the same amount.
         let bits = self.i32_const(bits);
         self.b.ins().ishl(x, bits)
     }
@@ -303,6 +306,7 @@ impl Emitter<'_, '_> {
 
     /// Returns an `i8` that is nonzero if any lane is set.
     pub(crate) fn any(&mut self, mask: [Value; VECTORS]) -> Value {
+        // The vectors are combined first: one test instead of two.
         let both = self.b.ins().bor(mask[0], mask[1]);
         self.b.ins().vany_true(both)
     }
@@ -315,6 +319,7 @@ impl Emitter<'_, '_> {
 
     /// Packs a mask into bits, lane 0 in bit 0.
     pub(crate) fn mask_bits(&mut self, mask: [Value; VECTORS]) -> Value {
+        // The high bit decides, because a lane of a mask is all ones or all zeros.
         let [low, high] = mask.map(|part| self.b.ins().vhigh_bits(types::I32, part));
         let high = self.shift_left(high, VECTOR_LANES as i32);
         self.b.ins().bor(low, high)
@@ -341,6 +346,7 @@ impl Emitter<'_, '_> {
         self.b.ins().brif(condition, on_yes, &[], on_no, &[]);
         self.b.switch_to_block(on_yes);
         let scalars = yes(self);
+        // Varying in every case: results come only from strided accesses, which single-lane gangs do not have.
         let arguments: Vec<Value> = scalars.iter().flat_map(|scalar| self.vectors(*scalar)).collect();
         // Block parameters are phi nodes.
         let result = |scalar: &Scalar| {

@@ -92,6 +92,7 @@ impl Layout {
 
     /// Returns the sizes that the caller of the code needs.
     pub(crate) fn finish(self, sites: Vec<Site>) -> Emitted {
+        // Cannot overflow: `reserve` keeps the frames of a workgroup within `MAX_FRAMES_BYTES`.
         let frame_bytes = self.words * self.word_bytes();
         Emitted { group_bytes: self.group_bytes, frame_bytes, frames: self.frames, sites }
     }

@@ -72,6 +72,7 @@ impl Emitter<'_, '_> {
             }
             Math::Dot4I8Packed | Math::Dot4U8Packed => {
                 let is_signed = fun == Math::Dot4I8Packed;
+                // Four products of 8-bit integers cannot overflow 32 bits.
                 let (a, b) = (self.unpack(x[0], 8, is_signed), self.unpack(second[0], 8, is_signed));
                 vec![self.dot(&a, &b)]
             }
@@ -147,6 +148,7 @@ impl Emitter<'_, '_> {
             Math::Radians | Math::Degrees => {
                 let per_degree = std::f64::consts::PI / 180.0;
                 let per_radian = 180.0 / std::f64::consts::PI;
+                // The factor has the precision of `f32` for `f16` too: only the product is rounded.
                 let factor = self.constant(kind, if fun == Math::Radians { per_degree } else { per_radian });
                 self.multiply(x, factor)
             }
@@ -156,6 +158,7 @@ impl Emitter<'_, '_> {
             Math::Round => self.map(kind, x, |e, x| e.b.ins().nearest(x)),
             Math::Trunc => self.map(kind, x, |e, x| e.b.ins().trunc(x)),
             Math::Fract => {
+                // For a tiny negative number the difference rounds to 1.0, which WGSL permits.
                 let floor = self.map(kind, x, |e, x| e.b.ins().floor(x));
                 self.subtract(x, floor)
             }
@@ -180,6 +183,8 @@ impl Emitter<'_, '_> {
                 self.select(is_below, zero, one)
             }
             Math::SmoothStep => {
+                // The cubic Hermite polynomial t^2 * (3 - 2t), where t is the clamped position between the
+                // edges.
                 let (above, range) = (self.subtract(third(), x), self.subtract(second(), x));
                 let share = self.divide(above, range);
                 let share = self.clamp(share, 0.0, 1.0);
@@ -267,6 +272,7 @@ impl Emitter<'_, '_> {
     /// Emits `refract`; zero on total internal reflection.
     fn refract(&mut self, x: &[Scalar], normal: &[Scalar], ratio: Scalar) -> Vec<Scalar> {
         let kind = ratio.kind;
+        // Snell's law: k = 1 - ratio^2 * (1 - dot^2) is the squared cosine of the refracted angle.
         let dot = self.dot(normal, x);
         let (zero, one) = (self.constant(kind, 0.0), self.constant(kind, 1.0));
         let (square, ratio_square) = (self.multiply(dot, dot), self.multiply(ratio, ratio));
@@ -292,6 +298,7 @@ impl Emitter<'_, '_> {
         if side == 1 {
             return x[0];
         }
+        // Factorial in the side, which is at most 4: 24 terms, and no division or pivoting.
         let mut sum = None;
         for column in 0..side {
             let minor: Vec<Scalar> = (0..side)
@@ -322,6 +329,7 @@ impl Emitter<'_, '_> {
     /// `y` if `y` compares as given with `x` or `x` is NaN, otherwise `x`.
     fn min_or_max(&mut self, compares: FloatCC, x: Scalar, y: Scalar) -> Scalar {
         self.map_all(x.kind, [x, y], |e, [a, b]| match (x.kind, compares) {
+            // Not Cranelift's `fmin` and `fmax`, which return NaN if either operand is NaN.
             (Kind::F32 | Kind::F16, _) => {
                 let (wins, is_nan) = (e.b.ins().fcmp(compares, b, a), e.b.ins().fcmp(FloatCC::Unordered, a, a));
                 let is_second = e.b.ins().bor(wins, is_nan);
@@ -396,6 +404,7 @@ impl Emitter<'_, '_> {
         let bits = self.map(Kind::I32, value, Self::f32_to_bits);
         let exponent = self.map(Kind::I32, bits, |e, bits| {
             let exponent = e.shift_right(bits, 23);
+            // 126 and not the bias of 127, because the fraction is in [0.5, 1) and not in [1, 2).
             let (mask, bias) = (e.const_like(exponent, 0xff), e.const_like(exponent, 126));
             let exponent = e.b.ins().band(exponent, mask);
             e.b.ins().isub(exponent, bias)
@@ -476,6 +485,7 @@ impl Emitter<'_, '_> {
         let kind = if is_signed { Kind::I32 } else { Kind::U32 };
         let part = |i: i32| {
             self.map(kind, word, |e, word| {
+                // The field goes to the top first, so that the shift down extends its sign or fills with zeros.
                 let raised = e.shift_left(word, 32 - bits * (i + 1));
                 let down = e.i32_const(32 - bits);
                 if is_signed { e.b.ins().sshr(raised, down) } else { e.b.ins().ushr(raised, down) }

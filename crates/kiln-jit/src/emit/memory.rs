@@ -36,6 +36,7 @@ impl Emitter<'_, '_> {
         let fields = self.pointee_fields(pointer, span)?;
         // Frames store every scalar as a word; buffers have the layout of WGSL.
         let words = matches!(pointer.base, Base::Variable(_));
+        // A uniform variable has one word per gang, a varying one a word per lane.
         let in_lanes = match pointer.base {
             Base::Variable(variable) => self.variables.storage(variable).varies,
             _ => false,
@@ -100,6 +101,7 @@ impl Emitter<'_, '_> {
 
     /// Loads each lane from its own address.
     fn gather_at(&mut self, addresses: &[Value], fields: &[ScalarField], in_word: bool) -> Vec<Scalar> {
+        // Inactive lanes load too: their addresses are clamped, so that is safe and needs no branch per lane.
         let mut scalars = Vec::with_capacity(fields.len());
         for field in fields {
             // Load the bits of all lanes first, so that they are converted as a vector.
@@ -136,6 +138,7 @@ impl Emitter<'_, '_> {
             let (low, high) = (self.b.ins().uwiden_low(halves), self.b.ins().uwiden_high(halves));
             return Scalar::varying(Kind::F16, [low, high].map(|bits| self.f16_bits_to_f32(bits)));
         }
+        // A `bool` in workgroup memory takes one byte, but a lane of its mask four.
         if field.kind == Kind::Bool && !in_word {
             let addresses = self.strided_addresses(address, stride);
             return self.gather_at(&addresses, &[field], false)[0];

@@ -177,6 +177,8 @@ pub(crate) fn emit(
         taints: Taints::default(),
         b,
     };
+    // First, because frames start after workgroup memory: its size must be final when the first frame is
+    // addressed.
     emitter.place_globals(info)?;
     let emitted = emitter.workgroups(groups, regions.as_ref());
     emitted.map_err(|error| error.with_default_span(emitter.current_span))?;
@@ -226,6 +228,7 @@ impl<'m> Emitter<'m, '_> {
         if varies {
             std::array::from_fn(|_| self.b.declare_var(vector_type(kind)))
         } else {
+            // One variable, repeated to have the type of the varying case; only the first entry is used.
             [self.b.declare_var(scalar_type(kind)); VECTORS]
         }
     }

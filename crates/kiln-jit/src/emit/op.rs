@@ -53,6 +53,8 @@ impl Emitter<'_, '_> {
             Type::Bool => Kind::Bool,
         };
         match step.expression {
+            // An `f16` argument counts as `f32` from here on, so that the steps are not rounded; only the
+            // result is.
             Expression::Arg(i) => arguments[i].with_kind(kind),
             // Literals are bits, so that NaN payloads and signed zeros survive.
             Expression::Literal(bits) => match kind {

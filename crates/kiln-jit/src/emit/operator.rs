@@ -54,6 +54,8 @@ impl Emitter<'_, '_> {
 
     /// Rounds a result of `f32` arithmetic to its kind.
     pub(crate) fn rounded(&mut self, x: Scalar) -> Scalar {
+        // The second rounding is harmless after one `+`, `-`, `*`, `/` or square root, because the wider type has
+        // at least 2p + 2 bits of precision: `f32` has 24, and p is 11 for `f16`.
         if x.kind == Kind::F16 { self.map(Kind::F16, x, Self::round_to_f16) } else { x }
     }
 
@@ -83,6 +85,7 @@ impl Emitter<'_, '_> {
 
     /// Emits `x * y` for integers, wrapping. A linear scalar times a constant stays linear.
     pub(crate) fn multiply_int(&mut self, x: Scalar, y: Scalar) -> Scalar {
+        // Commutative, so only a linear `x` and a uniform `y` need a case.
         let (x, y) = if x.is_uniform() { (y, x) } else { (x, y) };
         if let (Lanes::Linear(a, step), Lanes::Uniform(b)) = (x.lanes, y.lanes)
             && let Some(factor) = self.as_iconst(b)
@@ -197,6 +200,7 @@ impl Emitter<'_, '_> {
             (false, true) => e.b.ins().sshr(x, bits),
             (false, false) => e.b.ins().ushr(x, bits),
         };
+        // A left shift is a multiplication by a power of two, so an index stays linear.
         if let (true, Lanes::Linear(base, step), Lanes::Uniform(bits)) = (is_left, x.lanes, y.lanes)
             && let Some(known) = self.as_iconst(bits)
         {
@@ -206,6 +210,7 @@ impl Emitter<'_, '_> {
         if let Lanes::Uniform(bits) = y.lanes {
             return self.map(x.kind, x, |e, x| apply(e, x, bits));
         }
+        // Cranelift has no vector shift with an amount per lane.
         self.map_lanes(x.kind, &[x, y], |e, values| apply(e, values[0], values[1]))
     }
 

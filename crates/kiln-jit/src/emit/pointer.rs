@@ -97,6 +97,7 @@ impl Emitter<'_, '_> {
         span: Span,
     ) -> Result<Pointer> {
         // A constant index into a runtime-sized array needs a bounds check like any other.
+        // Index 0 is always in bounds, because a binding has at least one element.
         if let (TypeInner::Array { size: naga::ArraySize::Dynamic, .. }, true) = (&pointer.inner, index > 0) {
             let scalar = self.u32_uniform(index);
             return self.element_pointer(pointer, scalar, is_proven, span);
@@ -137,6 +138,7 @@ impl Emitter<'_, '_> {
         let (_, bytes) = self.runtime.binding(&mut self.b, binding);
         // The size is at most `MAX_BINDING_BYTES`, so it fits.
         let bytes = self.b.ins().ireduce(types::I32, bytes);
+        // Cannot wrap: a binding holds everything before the array and at least one element.
         let bytes = self.b.ins().iadd_imm_s(bytes, -i64::from(from));
         self.b.ins().udiv_imm_u(bytes, i64::from(stride))
     }
@@ -236,6 +238,7 @@ impl Emitter<'_, '_> {
             && let Lanes::Linear(first, step @ 1..=16) = index.value.lanes
             && pointer.dynamic_offset.is_none_or(|dynamic_offset| dynamic_offset.is_uniform())
             && let Some(stride) = step.checked_mul(index.stride.cast_signed())
+            // The offset of the last lane must fit the `i32` of Cranelift's immediate offsets.
             && stride.checked_mul(LANES as i32).is_some()
         {
             // If the first index is negative, its zero-extension is beyond every length, so the comparison
@@ -250,6 +253,8 @@ impl Emitter<'_, '_> {
             };
             let bytes = self.b.ins().imul_imm_s(wide_first, i64::from(index.stride));
             let bytes = if address_type == types::I64 { bytes } else { self.b.ins().ireduce(address_type, bytes) };
+            // May be any number if the index is out of bounds. It is only used where `in_bounds` holds or the
+            // index is proven.
             let address = self.b.ins().iadd(base, bytes);
             // Proven for all lanes, so no fallback is needed.
             if self.can_skip_clamp(index) {

@@ -122,6 +122,7 @@ impl Runtime {
 
     /// Loads the address of a libcall.
     fn libcall(&self, b: &mut FunctionBuilder<'_>, index: i32) -> Value {
+        // A direct call would need a relocation, which stored code must not have.
         let offset = index * self.pointer.bytes().cast_signed();
         b.ins().load(self.pointer, flags().with_readonly().with_can_move(), self.libcalls, offset)
     }

@@ -78,6 +78,7 @@ impl<'m> Spills<'m> {
 
     /// Assigns a word of workgroup memory to each uniform condition, from byte `first` on.
     pub(crate) fn place_uniform_conditions(&mut self, first: u32) {
+        // In the order of a `BTreeSet`, so that a program is always compiled to the same code.
         let uniform_conditions = self.regions.iter().flat_map(|regions| &regions.uniform_conditions);
         self.uniform_conditions = uniform_conditions.copied().zip((first..).step_by(4)).collect();
     }
@@ -124,6 +125,7 @@ impl Emitter<'_, '_> {
             let operand = match spilled.pointer {
                 None => Operand::Scalars(scalars),
                 Some(mut pointer) => {
+                    // In the order in which `spill` stores them: the offset, then the index.
                     if pointer.dynamic_offset.is_some() {
                         let dynamic_offset = scalars.remove(0);
                         pointer.dynamic_offset =
@@ -222,6 +224,7 @@ impl Emitter<'_, '_> {
                 (scalars, Some(pointer.clone()))
             }
         };
+        // Words are never reused for another value: the analysis knows live-ins of regions, but no live ranges.
         let first = self.layout.reserve(scalars.len(), self.span(value.0, value.1))?;
         let mut spilled = Vec::with_capacity(scalars.len());
         for (scalar, word) in scalars.into_iter().zip(first..) {

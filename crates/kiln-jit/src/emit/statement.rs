@@ -104,6 +104,7 @@ impl<'m> Emitter<'m, '_> {
                 let pointer = self.pointer(id, *pointer)?;
                 self.store_value(&pointer, id, *value, span)?;
                 self.taint_store(id, &pointer, *value, span)?;
+                // After the store, which marks the variable as initialised.
                 if let Some(variable) = begins {
                     self.mark_uninitialised(variable, self.variables.storage(variable).kinds.len());
                 }
@@ -155,6 +156,7 @@ impl<'m> Emitter<'m, '_> {
                 self.control.active = active;
             }
             self.b.switch_to_block(after);
+            // `after` has no predecessor then, but Cranelift requires a terminator in every block.
             return Ok(if continues { Flow::Next } else { self.unreachable_block() });
         }
         // Divergent: run `accept` with mask & condition, then `reject` with mask & !condition.
@@ -436,6 +438,8 @@ impl<'m> Emitter<'m, '_> {
             self.init_result_taint(callee, kinds.len());
             (self.activations[callee].result, self.activations[callee].result_kinds) = (registers, kinds);
         }
+        // Versioned code emits a call twice. The second version gets storage of its own, because no local
+        // outlives the call.
         self.declare_locals(callee, false)?;
         self.init_locals(callee)?;
         let returned = self.b.create_block();

@@ -28,6 +28,7 @@ impl<'m> Emitter<'m, '_> {
         // Inactive lanes contribute 0.
         let both = std::array::from_fn(|part| self.b.ins().band(mask[part], predicate[part]));
         let bits = self.mask_bits(both);
+        // A ballot has 128 bits, of which a subgroup of eight lanes uses the lowest eight.
         let zero = self.u32_uniform(0);
         self.define(id, result, Operand::Scalars(vec![Scalar::uniform(Kind::U32, bits), zero, zero, zero]))
     }
@@ -210,6 +211,7 @@ impl<'m> Emitter<'m, '_> {
         let (own_index, active_word) = (self.gang.index, self.group.active_word(id));
         let lane = self.gang.subgroup_lane(&mut self.b);
         let first = self.b.ins().band_imm_u(own_index, !(LANES as i64 - 1) & 0xffff_ffff);
+        // Phase 1: the operands of all invocations of the subgroup, from their frames.
         let (mut active_lanes, mut lane_values) = (Vec::new(), Vec::new());
         let count = self.gang.count().cast_signed();
         for lane in 0..LANES {
@@ -230,6 +232,7 @@ impl<'m> Emitter<'m, '_> {
                 live_ins.iter().map(|(id, expression)| self.scalars(*id, *expression)).collect::<Result<Vec<_>>>()?,
             );
         }
+        // Phase 2: transpose them into vectors, as a gang of eight would hold them.
         for (i, (id, expression)) in live_ins.iter().enumerate() {
             let mut scalars = Vec::new();
             for component in 0..lane_values[0][i].len() {
@@ -240,13 +243,14 @@ impl<'m> Emitter<'m, '_> {
         }
         let mask = self.scalar_of_lanes(Kind::Bool, &active_lanes);
         let mask = self.vectors(mask);
-        // Emit as a gang. The results are temporary, so nothing is spilled.
+        // Phase 3: emit the operation as a gang. The results are temporary, so nothing is spilled.
         self.control.activate(&mut self.b, mask);
         self.spills.is_suspended = true;
         self.gang.begin_subgroup(&mut self.b, own_index);
         self.statement(id, statement, span)?;
         let subgroup_results = self.scalars(id, result)?;
         let has_nan_free_inputs = self.is_nan_free_sum(id, statement)?;
+        // Phase 4: the result of the own lane.
         let own_results = subgroup_results.iter().map(|scalar| self.shuffle_lanes(*scalar, lane)).collect::<Vec<_>>();
         let mut own_results: Vec<Scalar> =
             own_results.into_iter().map(|scalar| Scalar::uniform(scalar.kind, self.lane(scalar, 0))).collect();

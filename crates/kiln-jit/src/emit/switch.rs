@@ -35,6 +35,8 @@ impl<'m> Emitter<'m, '_> {
                 ));
             }
         }
+        // A uniform selector is not enough for a branch: lanes may still break out of a case at different
+        // times.
         match selector.lanes {
             Lanes::Uniform(selector) if !self.uniformity.is_divergent(id, statement) => {
                 self.switch_uniform(id, statement, selector, &groups)

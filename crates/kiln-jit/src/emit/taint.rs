@@ -80,6 +80,7 @@ impl Emitter<'_, '_> {
         Ok(match &expressions[expression] {
             Expression::Load { pointer } => {
                 let pointer = self.pointer(id, *pointer)?;
+                // Empty for memory, which is not tracked; then no taint is recorded.
                 let registers = self.taint_registers(&pointer, scalars.len());
                 registers.into_iter().map(|register| Some(self.b.use_var(register))).collect()
             }
@@ -99,6 +100,7 @@ impl Emitter<'_, '_> {
             Expression::Select { condition, accept, reject } => {
                 let conditions = self.scalars(id, *condition)?;
                 let (accept, reject) = (self.operand_taints(id, *accept)?, self.operand_taints(id, *reject)?);
+                // The condition counts in any case: it decided which side is taken.
                 let by = self.operand_taints(id, *condition)?;
                 let pick = |i: usize, of: usize| i.min(of - 1);
                 let chosen = |i: usize| {
@@ -210,6 +212,7 @@ impl Emitter<'_, '_> {
     /// Returns the first taint that is not 0.
     fn merge_taints(&mut self, x: Taint, y: Taint) -> Taint {
         let (Some(x), Some(y)) = (x, y) else { return x.or(y) };
+        // A nonzero integer counts as true, so a taint is its own condition.
         Some(self.b.ins().select(x, x, y))
     }
 
@@ -259,6 +262,8 @@ impl Emitter<'_, '_> {
     /// Resets all taints at the start of a region: they belong to another invocation.
     pub(crate) fn clear_taints(&mut self) {
         self.taints.expressions.clear();
+        // In the order of a `BTreeMap`: each reset emits instructions, whose order must not change from run to
+        // run.
         let variables: Vec<Variable> = self.taints.variables.keys().copied().collect();
         variables.into_iter().for_each(|variable| self.init_variable_taint(variable));
     }
@@ -364,6 +369,7 @@ fn is_same_expression(
     let same = |x: &Handle<Expression>, y: &Handle<Expression>| is_same_expression(depth, expressions, *x, *y);
     x == y
         || match (&expressions[x], &expressions[y]) {
+            // A store between two loads makes them differ. That can only hide a report, never add a false one.
             (E::Load { pointer: x }, E::Load { pointer: y }) => same(x, y),
             (E::Access { base: x, index: i }, E::Access { base: y, index: j }) => same(x, y) && same(i, j),
             (E::AccessIndex { base: x, index: i }, E::AccessIndex { base: y, index: j }) => same(x, y) && i == j,

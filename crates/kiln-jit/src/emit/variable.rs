@@ -76,6 +76,7 @@ impl Variables {
 
     /// Marks a variable in registers as written.
     pub(crate) fn mark_dirty(&mut self, variable: Variable) {
+        // A list and not a set: its order is that of the emitted stores, which must be deterministic.
         if self.storages[&variable].word.is_some() && !self.written.contains(&variable) {
             self.written.push(variable);
         }
@@ -166,6 +167,8 @@ impl<'m> Emitter<'m, '_> {
             Some(init) if !self.is_zero(arena, init) => Some(self.constant_scalars(arena, init, span)?),
             _ => None,
         };
+        // A variable with registers may have a word as well: the copy for later regions, which `write_back`
+        // stores.
         let Some(word) = storage.word.filter(|_| storage.registers.is_empty()) else {
             for (i, register) in storage.registers.iter().enumerate() {
                 let scalar = match &scalars {
@@ -205,6 +208,7 @@ impl<'m> Emitter<'m, '_> {
     /// Zeroes memory, with vector stores if the size allows it.
     pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
         self.budget.cost += u64::from(bytes / BYTES_PER_COST);
+        // Four divides every size: frames consist of words, and workgroup memory of vectors.
         let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
         let zero = |e: &mut Self| if step == 16 { vector_constant(&mut e.b, [0; 4]) } else { e.i32_const(0) };
         // Up to eight stores are unrolled.

@@ -50,6 +50,7 @@ impl<'m> Emitter<'m, '_> {
         let all = self.control.lanes(&mut self.b);
         let mask = Mask::new(&mut self.b, all);
         self.versioned(none, mask, Active::All, |e, is_full| {
+            // No lane takes the branch in the version for a full mask, so it is omitted there.
             if !is_full {
                 e.statement(id, branch, span)?;
             }
@@ -68,6 +69,8 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Flow> {
         let (full, partial, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.ins().brif(all, full, &[], partial, &[]);
+        // Both versions define the same expressions, and the second replaces the first. Later code cannot tell:
+        // they are out of scope there.
         let (emitted, mut continues) = (self.budget.emitted, false);
         for (start, active, is_full) in [(full, Active::All, true), (partial, others, false)] {
             self.b.switch_to_block(start);

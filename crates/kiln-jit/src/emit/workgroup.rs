@@ -34,6 +34,7 @@ impl<'m> Emitter<'m, '_> {
         let (x_groups, y_groups) =
             (self.b.ins().uextend(types::I64, x_groups), self.b.ins().uextend(types::I64, y_groups));
         // x is the fastest axis.
+        // The counts are not 0 here: the range of a launch with such a count is empty.
         let (rows, x) = (self.b.ins().udiv(group_index, x_groups), self.b.ins().urem(group_index, x_groups));
         let (z, y) = (self.b.ins().udiv(rows, y_groups), self.b.ins().urem(rows, y_groups));
         self.gang.workgroup = [x, y, z].map(|axis| self.b.ins().ireduce(types::I32, axis));

@@ -237,6 +237,8 @@ impl<'m> Ranges<'_, 'm> {
         let operands: Vec<Vec<Value>> =
             operands_of(given).into_iter().map(|operand| self.values(id, operand)).collect();
         if let Expression::Relational { fun: RelationalFunction::All, .. } = given {
+            // `all` of a comparison of vectors implies the comparison of each component. `any` implies nothing
+            // about one of them.
             let (first, rest) = operands[0].split_first()?;
             let both = |all: Value, x: &Value| self.table.condition(Condition::And(all.number, x.number));
             return Some(vec![rest.iter().fold(*first, both)]);

@@ -89,6 +89,7 @@ impl Facts {
 
     /// Facts that hold on both of two paths.
     pub(crate) fn join(&self, other: &Self) -> Self {
+        // A range that only one path knows is dropped: on the other path the value is not narrowed.
         let both = |(number, range): (&ValueNumber, &Interval)| Some((*number, range.join(*other.ranges.get(number)?)));
         Self {
             ranges: self.ranges.iter().filter_map(both).collect(),
@@ -213,6 +214,8 @@ impl ValueTable {
     /// Adds that `x + by <= y`, where `by` is 0 or 1.
     fn assume_less(&self, facts: &mut Facts, x: Value, y: Value, by: i64) {
         let (left, right) = (facts.range(x), facts.range(y));
+        // The bounds can be in the wrong order on an unreachable path. Then the intersection is empty and
+        // `narrow` ignores it.
         facts.narrow(x, Interval::new(left.low, right.high - by));
         facts.narrow(y, Interval::new(left.low + by, right.high));
         facts.at_most.insert((x.number, y.number));
@@ -233,6 +236,8 @@ impl ValueTable {
     /// Whether an index is in bounds of an array of this length, which has at least one element.
     pub(crate) fn is_in_bounds(&self, facts: &Facts, index: Value, length: Value) -> bool {
         let (range, lengths) = (facts.range(index), facts.range(length));
+        // A negative `i32` is a large `u32` as an index, which a signed comparison with the length does not
+        // exclude.
         range.low >= 0
             && (range.high < lengths.low || self.is_below(MAX_DEPTH, facts, index.number, length.number, lengths.low))
     }
@@ -259,6 +264,7 @@ impl ValueTable {
     /// Merges the values of two paths (a phi node).
     fn phi(&mut self, [x, y]: [(&Facts, Value); 2]) -> Value {
         let (left, right) = (x.0.range(x.1), y.0.range(y.1));
+        // The same value on both paths keeps its number, and with it the facts that both paths share.
         if x.1.number == y.1.number {
             return Value { range: left.join(right), ..x.1 };
         }

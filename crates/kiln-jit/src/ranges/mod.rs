@@ -348,6 +348,7 @@ impl<'m> Ranges<'_, 'm> {
             self.record_return(end, Vec::new());
         }
         self.targets = targets;
+        // A callee that never returns makes the code after the call unreachable.
         let (state, values) = self.returns.pop().flatten()?;
         if let Some(result) = result {
             self.values[id].insert(result, values);
@@ -419,6 +420,8 @@ impl<'m> Ranges<'_, 'm> {
         if let Some(values) = state.variables.get(&variable) {
             return Some(values.clone());
         }
+        // Unknown, but recorded: all loads up to the next store give the same value, so facts about one hold
+        // for the others.
         let values = self.unknown(inner);
         if values.is_empty() {
             return None;
@@ -432,6 +435,8 @@ impl<'m> Ranges<'_, 'm> {
 /// so a fixed point is reached.
 fn widen(header: &mut HashMap<Variable, Vec<Value>>, back_edge: &State) -> bool {
     let before = header.len();
+    // A variable that an iteration stopped tracking has no range at the back edge, so none can be assumed at
+    // the header.
     header.retain(|variable, _| back_edge.variables.contains_key(variable));
     let mut is_wider = header.len() < before;
     for (variable, values) in header {

@@ -91,6 +91,7 @@ pub struct Finding {
 impl Finding {
     /// Adds a finding to a list, or increments the count of a known one. A list has at most 256 entries.
     pub fn add(findings: &mut Vec<Self>, finding: Self) {
+        // A linear search is enough for at most `MAX_FINDINGS` entries.
         match findings.iter().position(|known| known.is_same_fault(&finding)) {
             Some(i) => findings[i].count += finding.count,
             None if findings.len() < MAX_FINDINGS => findings.push(finding),

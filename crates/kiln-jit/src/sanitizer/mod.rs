@@ -165,6 +165,7 @@ impl Sanitizer {
         // parts.
         let id: [u64; 3] = std::array::from_fn(|axis| u64::from(first[axis]) + u64::from(inside[axis]));
         self.group = (id[2] * u64::from(y) + id[1]) * u64::from(x) + id[0];
+        // Epochs go on counting: they are only compared for equality, between accesses of one workgroup.
         self.is_divergent = false;
         self.conditions.clear();
         self.nan_origins.clear();

@@ -20,6 +20,7 @@ pub(crate) struct Access {
 
 /// Packs an invocation into a nonzero number: the workgroup above bit 16, the local index below.
 pub(crate) fn pack_invocation(group: u64, local: u32) -> u64 {
+    // 16 bits suffice for the local index: a workgroup of the CPU device has at most 1024 invocations.
     (group + 1) << 16 | u64::from(local)
 }
 
@@ -103,6 +104,7 @@ impl Shadow {
         if self.cells.len() < end as usize {
             self.cells.resize(end as usize, Cell::default());
         }
+        // All cells are visited even after a race is found, because the access must be recorded in each.
         let mut found = None;
         for (cell, number) in self.cells[first as usize..end as usize].iter_mut().zip(first..) {
             if let (Some(access), None) = (visit(cell), found) {

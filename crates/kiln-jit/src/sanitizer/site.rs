@@ -113,6 +113,7 @@ fn decode_line(line: &str) -> Option<Site> {
     let mut number = || words.next()?.parse::<u32>().ok();
     let (bytes, granularity, first, stride) = (number()?, number()?, number()?, number()?);
     let (line, column) = (number()?, number()?);
+    // A site without a name ends with a space, which gives an empty word here.
     let name = words.next()?.to_string();
     // The shadow memory divides by the granularity.
     let is_valid = words.next().is_none() && matches!(granularity, 1 | 2 | 4);
