@@ -218,6 +218,7 @@ impl Kernels {
         buffer: &wgpu::Buffer,
     ) -> Result<Option<wgpu::BindGroup>> {
         let Some(layout) = &kernel.values else { return Ok(None) };
+        // Held while the group is created, so that two threads do not both add one for the same page.
         let mut groups = kernel.value_groups.lock();
         if let Some((_, group)) = groups.iter().find(|(id, _)| *id == page) {
             return Ok(Some(group.clone()));

@@ -179,6 +179,7 @@ impl Timeline {
         }
         // Not in the list any more: it completed since the check above.
         let Some(index) = self.index_of(submission)? else { return Ok(()) };
+        // Without the lock on `in_flight`: the wait may be long, and other threads must be able to submit.
         self.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None })?;
         // Another polling thread may still be running the callback that checks the sentinel.
         while self.progress.completed() < submission {

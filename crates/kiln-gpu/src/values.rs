@@ -77,6 +77,7 @@ impl Pages {
         }
         page.submission = submission;
         let mut spare = self.spare.lock();
+        // The dropped page may still be in flight: wgpu keeps its buffer until the submission is done.
         if spare.len() >= MAX_SPARE_PAGES {
             spare.remove(0);
         }
