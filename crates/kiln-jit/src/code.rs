@@ -70,6 +70,7 @@ impl CompiledKernel {
         let (sites, code) = rest.split_at_checked(numbers.next()? as usize)?;
         let compiled =
             Self { code: code.to_vec(), group_bytes, frame_bytes, frames, sites: site::decode(sites)?.into() };
+        // With no frame, the scratch memory would be smaller than the code assumes.
         let is_valid = !compiled.code.is_empty() && compiled.code.len() <= MAX_CODE_BYTES && compiled.frames > 0;
         // The sizes decide how much scratch memory is allocated, so a corrupt header must not ask for
         // gigabytes.

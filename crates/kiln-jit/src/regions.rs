@@ -130,6 +130,7 @@ impl<'m> SyncPoints<'m> {
             Statement::Call { function, .. } => self.are_in(&self.module.functions[*function].body),
             Statement::Block(block) => block.iter().any(|statement| self.is_group_op(statement)),
             Statement::If { .. } | Statement::Switch { .. } => {
+                // A jump out of the branch moves the workgroup, even if the branch itself has no sync point.
                 self.are_nested_in(statement) || has_outer_jump(statement, false, false)
             }
             Statement::Loop { .. } => self.are_nested_in(statement),

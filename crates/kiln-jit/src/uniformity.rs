@@ -136,6 +136,7 @@ impl<'m> Uniformity<'m> {
         while std::mem::take(&mut uniformity.changed) && !uniformity.assumes_varying {
             uniformity.visit(0, &entry_point.function.body, FlowState::default(), &mut Vec::new());
             passes += 1;
+            // With one lane nothing varies: the passes only collect activations and `dynamically_indexed`.
             uniformity.assumes_varying = uniformity.is_multi_lane && uniformity.changed && passes == MAX_PASSES;
         }
         uniformity

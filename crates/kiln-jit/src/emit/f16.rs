@@ -88,6 +88,8 @@ impl Emitter<'_, '_> {
         // Multiplying by 2^112 adjusts the exponent bias, and normalises subnormals in the same step.
         let value = self.bits_to_f32(shifted);
         let factor = self.f32_like(value, f32::from_bits(0x7780_0000));
+        // A subnormal `f16` is a subnormal `f32` before this product, so the processor must not flush
+        // subnormals to zero; by default it does not.
         let value = self.b.ins().fmul(value, factor);
         let value = self.f32_to_bits(value);
         let (least_infinite, exponent) = (self.const_like(half, 0x7c00), self.const_like(half, INFINITE));

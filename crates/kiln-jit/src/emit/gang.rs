@@ -23,6 +23,7 @@ impl Gang {
     /// Uses gangs of [`LANES`] invocations, or of one if asked to or if the workgroup has only one. `none` is a
     /// placeholder until [`begin`](Self::begin).
     pub(crate) fn new(workgroup_size: [u32; 3], single_lane: bool, none: Value) -> Self {
+        // With one invocation per workgroup, seven of eight lanes would be masked off everywhere.
         let lanes = if single_lane || workgroup_size == [1; 3] { 1 } else { LANES };
         Self { lanes, workgroup_size, workgroup: [none; 3], index: none, frame: none }
     }

@@ -94,6 +94,7 @@ impl Emitter<'_, '_> {
             return None;
         }
         let length = self.length_value(index.length);
+        // Unsigned, so that a negative `i32` is out of bounds as well.
         Some((self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, index_value, length), index_value))
     }
 

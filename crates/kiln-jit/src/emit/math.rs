@@ -385,6 +385,7 @@ impl Emitter<'_, '_> {
         };
         let (part, rest) = (power(self, part), power(self, rest));
         let mut value = x.with_kind(Kind::F32);
+        // One after the other: the product of the factors may overflow although the result does not.
         for factor in [part, part, rest] {
             value = self.multiply(value, factor);
         }

@@ -409,6 +409,7 @@ impl Emitter<'_, '_> {
 
     /// Emits code for each lane that runs if the lane is active.
     pub(crate) fn for_each_active(&mut self, emit: &mut dyn FnMut(&mut Self, usize)) {
+        // Computed before the branches, so that the value dominates the code of all lanes.
         let bits = self.active_bits();
         for lane in 0..self.gang.lanes {
             match bits {

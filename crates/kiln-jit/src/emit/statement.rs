@@ -421,6 +421,8 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<()> {
         let callee = self.uniformity.callee(id, statement).expect("every call was analysed");
         let function = self.uniformity.activations[callee].function;
+        // Pointers are passed as operands: the callee accesses the registers or the memory of the caller's
+        // variable directly.
         let operands = arguments.iter().map(|argument| self.operand(id, *argument)).collect::<Result<_>>()?;
         self.activations[callee].arguments = operands;
         if let Some(result) = &function.result {
@@ -438,8 +440,8 @@ impl<'m> Emitter<'m, '_> {
             self.init_result_taint(callee, kinds.len());
             (self.activations[callee].result, self.activations[callee].result_kinds) = (registers, kinds);
         }
-        // Versioned code emits a call twice. The second version gets storage of its own, because no local
-        // outlives the call.
+        // Versioned code emits a call twice, and the second version gets storage of its own. That is safe,
+        // because no local outlives the call.
         self.declare_locals(callee, false)?;
         self.init_locals(callee)?;
         let returned = self.b.create_block();

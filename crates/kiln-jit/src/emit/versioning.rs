@@ -100,6 +100,7 @@ impl<'m> Emitter<'m, '_> {
         !self.control.is_masked_version
             && statements.all(|statement| self.measure(id, statement, &mut cost))
             && cost.has_proven
+            // Last, because it reserves a part of the budget.
             && self.budget.add_version(cost.count)
     }
 

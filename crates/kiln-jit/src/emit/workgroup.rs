@@ -330,6 +330,8 @@ impl<'m> Emitter<'m, '_> {
         }
         self.begin_activation(callee, Some(id))?;
         let after = self.b.create_block();
+        // To `after` and not to `end`: invocations that returned from the callee are active again in the
+        // caller.
         self.group_ops(callee, ops, after)?;
         self.group.leave();
         self.b.ins().jump(after, &[]);

@@ -135,6 +135,7 @@ impl<'m> Ranges<'_, 'm> {
             BuiltIn::SubgroupSize => Interval::exact(LANES as i64),
             BuiltIn::SubgroupId => below(invocations.div_ceil(LANES as u32)),
             BuiltIn::NumSubgroups => Interval::exact(invocations.div_ceil(LANES as u32).into()),
+            // These depend on the number of workgroups, which is not known at compile time.
             _ => Interval::full(Kind::U32),
         }
     }

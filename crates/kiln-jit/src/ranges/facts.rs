@@ -136,6 +136,8 @@ impl ValueTable {
     /// Returns the value of an origin. Equal origins have the same value number, except unknown ones.
     pub(crate) fn value(&mut self, kind: Kind, origin: Origin, range: Interval) -> Value {
         if let Some(number) = self.numbers.get(&origin) {
+            // The number of the first computation, but the range of this one: facts may have narrowed the
+            // operands in between.
             return Value { kind, number: *number, range };
         }
         let number = ValueNumber(self.origins.len());

@@ -173,6 +173,7 @@ impl Sanitizer {
 
     /// Checks an access to memory that is shared between invocations.
     fn access(&mut self, site_index: u32, local: u32, offset: u64) {
+        // Cloned, because `site` must not borrow `self`, which the reports below change.
         let sites = Arc::clone(&self.sites);
         let Some(site) = sites.get(site_index as usize) else { return };
         let (packed, group) = (self.packed(local), self.group);
