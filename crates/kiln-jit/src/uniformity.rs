@@ -301,8 +301,8 @@ impl<'m> Uniformity<'m> {
                 }
             }
             Statement::Continue if flow.diverged_since_continue => {
-                // A `continue` passes through switches. They stay uniform: its lanes wait in a mask of the
-                // loop.
+                // A `continue` passes through switches and does not make them divergent: its lanes wait in a mask of
+                // the loop.
                 let innermost = targets.iter().rev().find(|(_, is_loop)| *is_loop).map(|(target, _)| *target);
                 if let Some(target) = innermost {
                     self.set_divergent(id, target);

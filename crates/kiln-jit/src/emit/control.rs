@@ -144,8 +144,8 @@ impl ControlFlow {
 
     /// Returns what a `break` does; `None` outside of loops and switches.
     pub(crate) fn on_break(&self) -> Option<Jump> {
-        // Divergent branches have no jump and are skipped: a `break` in one makes its loop divergent, so its
-        // lanes wait in the mask of that loop.
+        // Divergent branches have no jump and are skipped: a `break` in one makes its loop or switch divergent,
+        // so the lanes wait in the mask of that statement.
         self.targets.iter().rev().find_map(|target| target.on_break)
     }
 
