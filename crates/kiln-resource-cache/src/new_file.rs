@@ -58,6 +58,7 @@ impl NewFile {
         let place = resolve(path).map_err(with_path)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(".kiln-").suffix(".tmp");
+        // In the directory of the target, because a rename cannot cross file systems.
         let temporary = create_temporary(&mut builder, parent_of(&place), old.as_ref()).map_err(with_path)?;
         Ok(Self { temporary, place })
     }
@@ -122,6 +123,7 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
         let folder = fs::canonicalize(parent_of(&place))?;
         place = folder.join(name);
         match fs::read_link(&place) {
+            // An absolute target replaces `folder`; a relative one starts at the directory of the link.
             Ok(target) => place = folder.join(target),
             Err(_) => return Ok(place),
         }

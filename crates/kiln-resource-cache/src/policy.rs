@@ -267,6 +267,8 @@ impl EvictionPolicy {
     /// is full.
     pub(crate) fn entries_before_insertion(&self, len: usize) -> usize {
         match self.max_entries {
+            // At most `max - 1`, which leaves room for the new entry even if `min_entries` equals `max`. `validate` has
+            // rejected a `max` of 0.
             Some(max) if len >= max => max.saturating_sub(self.batch).max(self.min_entries).min(max - 1),
             Some(max) => max - 1,
             None => usize::MAX,

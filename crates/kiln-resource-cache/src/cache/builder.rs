@@ -52,6 +52,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
         if name.is_empty() {
             return invalid("the name of a cache is empty, expected one that identifies it in reports".to_owned());
         }
+        // `Cache::shard` masks the hash from bit 40 on. 16 bits stay below the top 7, which hashbrown uses as tags.
         if !shards.is_power_of_two() || shards > 1 << 16 {
             return invalid(format!("cache `{name}`: shards is {shards}, expected a power of two up to 65536"));
         }
@@ -71,6 +72,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
             create_times: MeanTime::default(),
             events,
             can_expire: AtomicBool::new(policy.max_idle_duration().is_some()),
+            // The first hit is timed, so that a cache with few lookups has a mean as well.
             sample_next: AtomicBool::new(true),
             operations: AtomicU64::new(0),
             budget,

@@ -81,6 +81,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         create: impl FnOnce() -> Result<V, E>,
     ) -> Result<(Arc<V>, Found), E> {
         let hash = self.hash(key);
+        // A fast hit counts and renews the entry. A warm-up does neither, so it skips the fast path.
         if counted && let Some(value) = self.fast_hit(hash, key) {
             return Ok((value, Found::Hit));
         }
@@ -119,6 +120,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
 
     fn start(&self, hash: u64, key: &K, counted: bool) -> Start<V> {
         let mut time = self.lookup_time();
+        // `peek` ignores the idle limit and never returns `Stale`, so an uncounted lookup evicts stale entries first.
         if !counted {
             self.expire();
         }
@@ -164,6 +166,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
     ) -> Result<(Arc<V>, Found), E> {
         let outcome = flight::wait(flight, self.name, key).map_err(E::from).and_then(|outcome| match outcome {
             Outcome::Created(value, bytes) => Ok((value, bytes)),
+            // Each call chooses its error type. The original error is only returned if both calls use the same one.
             Outcome::Failed(error) => Err(error.downcast_ref::<E>().cloned().unwrap_or_else(|| {
                 E::from(self.waiter_error(key, CacheErrorKind::CreationFailed, "failed with an error of another type"))
             })),
@@ -173,6 +176,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         });
         if counted {
             let mut shard = self.shard(hash).lock();
+            // Counted after the wait: only the outcome decides whether this lookup was a hit or a miss.
             match &outcome {
                 Ok(_) => shard.count_joined(hash),
                 Err(_) => shard.count_miss(hash),
@@ -224,6 +228,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 (Ok((value, Found::Created)), bytes)
             }
             Err(error) => {
+                // Removed before the waiting threads wake: one that retries at once must start a new creation and not
+                // join the failed one. The guard's drop keeps the same order.
                 self.remove_flight(hash, flight);
                 guard.complete(Outcome::Failed(Arc::new(error.clone())));
                 (Err(error), 0)

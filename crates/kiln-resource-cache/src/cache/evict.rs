@@ -173,6 +173,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         let policy = state.policy;
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
         let len = || self.len.load(Ordering::Relaxed) - usize::from(old.is_some());
+        // An entry that is needed to reach `min_entries` is kept whatever its size.
         if bytes > max_bytes.min(self.budget.limit()) && len() >= policy.min_entries() {
             self.oversize.fetch_add(1, Ordering::Relaxed);
             evicted.push(EvictionReason::Oversize, len(), None);
@@ -181,6 +182,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         let (order, max_entries) = (policy.queue_order(), policy.entries_before_insertion(len()));
         while len() > max_entries && self.evict_one(state, order, EvictionReason::MaxEntries, evicted) {}
         let over = || self.bytes.load(Ordering::Relaxed) - old.unwrap_or(0) + bytes > max_bytes;
+        // An eviction and the insertion leave `len()` entries in total. The 1 is the entry to evict.
         while over()
             && len() >= policy.min_entries().max(1)
             && self.evict_one(state, order, EvictionReason::MaxBytes, evicted)
@@ -288,6 +290,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         let fits = self.make_room_for(state, bytes, old.map(|(_, bytes)| bytes), evicted);
         state.exempt_id = None;
         let mut shard = self.shard(hash).lock();
+        // The shard was unlocked meanwhile, but `insert`, `remove` and `clear` need the eviction lock, which the caller
+        // holds. Only hits and new flights may have happened.
         let flight_key = flight.and_then(|flight| shard.take_flight(flight));
         // Removed and inserted under one lock: a concurrent lookup finds the old or the new value, never a miss.
         let entry = shard.remove(hash, &new.key);
@@ -310,6 +314,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         for order in [QueueOrder::Use, QueueOrder::Insertion] {
             if let Some(queue) = state.queue(order) {
                 queue.push(item);
+                // A rebuilt queue has one item per entry, so the next rebuild is about as many insertions away and its
+                // cost is amortised.
                 if queue.len() > limit {
                     *state.queue(order) = Some(self.build_queue(order, &state.policy));
                 }
@@ -413,6 +419,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                     is_evicted = true;
                     break;
                 }
+                // `test` compares ages, and the queue is ordered by age up to concurrent uses (see `expire_key`), so
+                // the entries after this one would fail as well.
                 Eviction::Kept => break,
                 Eviction::NotCurrent(state) => queue.correct(item, &state),
             }
@@ -446,6 +454,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         }
         let mut items = Vec::with_capacity(self.len.load(Ordering::Relaxed));
         for shard in &self.shards {
+            // One shard at a time. An entry that is used after its shard was visited has an item that is too old, which
+            // is corrected when it reaches the front.
             items.extend(shard.lock().queue_items(order, |key| self.hash(key)).map(|(item, _)| item));
         }
         Queue::from_items(items)

@@ -119,6 +119,7 @@ pub(crate) fn wait<V: Send + Sync + 'static>(
         ));
     }
     let outcome = flight.wait();
+    // A blocked thread waits for one flight only, so this removes exactly the edge added above.
     WAITING.lock().retain(|(thread, _)| *thread != me);
     Ok(outcome)
 }
@@ -127,6 +128,8 @@ pub(crate) fn wait<V: Send + Sync + 'static>(
 ///
 /// A completed flight ends the walk: threads still listed as waiting for it are about to return.
 fn closes_cycle(waiting: &[(ThreadId, Arc<dyn Pending>)], flight: &dyn Pending, me: ThreadId) -> bool {
+    // A thread waits for at most one flight, so this is a walk along a path. It ends: every edge was checked here before
+    // it was added, so a cycle in `waiting` contains a completed flight.
     let mut at = flight;
     loop {
         if at.is_complete() {

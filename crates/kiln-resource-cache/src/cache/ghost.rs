@@ -36,6 +36,7 @@ impl Ghosts {
     /// Returns the index (low bits) and the fingerprint (high bits) of a hash. A fingerprint is never zero, which marks
     /// an empty position.
     fn locate(&self, hash: u64) -> (usize, u32) {
+        // The length is a power of two (`remember`) and not zero: `recall` returns early for an empty table.
         (hash as usize & (self.0.len() - 1), ((hash >> 32) as u32) | 1)
     }
 }

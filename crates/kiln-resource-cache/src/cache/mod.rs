@@ -156,6 +156,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 }
             }
         };
+        // Only hits are timed. A sampled miss leaves the flag set, so that a later hit is timed instead.
         if let (Some(began), Some(_)) = (began, &found) {
             self.record_hit_time(began);
         }
@@ -198,6 +199,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
     pub fn clear(&self) {
         self.expire();
         let mut state = self.eviction.lock();
+        // Under the eviction lock over all shards, so that no insertion lands in a shard that is already cleared.
+        // `cleared` outlives the lock: dropping entries runs user code.
         let cleared: Vec<_> = self.shards.iter().map(|shard| shard.lock().clear()).collect();
         for shard in &cleared {
             self.account_removal(shard.entries, shard.bytes);
@@ -253,6 +256,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         let mut metrics = CacheMetrics {
             size: self.len.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            // A value that is too large counts as inserted and evicted at once; the shards add the other evictions.
             evictions: self.oversize.load(Ordering::Relaxed),
             oversize: self.oversize.load(Ordering::Relaxed),
             mean_create_time: self.create_times.mean(),

@@ -228,6 +228,7 @@ impl<K: Eq, V> ShardState<K, V> {
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
         let stamp = stamp::next_insertion(&mut self.clock);
         let detail = &mut self.details[entry.detail as usize];
+        // The id changes too, because the order by insertion compares ids. Queue items with the old id become `Gone`.
         (entry.used_stamp, detail.id) = (stamp, stamp);
         Some((QueueItem { stamp, id: stamp, hash }, detail.bytes))
     }
@@ -283,6 +284,7 @@ impl<K: Eq, V> ShardState<K, V> {
             state => return Eviction::NotCurrent(state),
         }
         let details = &self.details;
+        // By id and not by key: a newer entry of the same key has another id and must not be evicted for this item.
         let Ok(found) = self.table.find_entry(item.hash, |entry| details[entry.detail as usize].id == item.id) else {
             return Eviction::NotCurrent(ItemState::Gone);
         };
@@ -364,6 +366,7 @@ impl<K: Eq, V> ShardState<K, V> {
 
     pub(crate) fn last_event(&self) -> Option<(u64, LastEvent)> {
         match self.last_event {
+            // Hits record no event, to stay cheap. If their number has grown since the last event, a hit was last.
             Some((stamp, event, hits)) if hits == self.hits() => Some((stamp, event)),
             _ => (self.hits() > 0).then_some((self.clock, LastEvent::Hit)),
         }
@@ -454,6 +457,7 @@ impl<K: Eq, V> ShardState<K, V> {
 
 /// Counts hits, and requests that a lookup is timed every `SAMPLE_PERIOD` hits.
 fn count_hits(hits: &mut u64, weight: u64, sample_next: &AtomicBool) {
+    // Compares quotients, because a weight above 1 may step over a multiple of the period.
     if *hits / SAMPLE_PERIOD != (*hits + weight) / SAMPLE_PERIOD {
         sample_next.store(true, Ordering::Relaxed);
     }

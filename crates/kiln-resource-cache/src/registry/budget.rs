@@ -55,6 +55,7 @@ impl Budget {
 
     /// Adjusts the used bytes by the difference between `before` and `now`.
     pub(crate) fn adjust(&self, before: u64, now: u64) {
+        // Modulo 2^64, so that one atomic operation both raises and lowers the counter.
         self.used.fetch_add(now.wrapping_sub(before), Ordering::SeqCst);
     }
 
@@ -137,6 +138,7 @@ impl Members {
             let up_to = if attempts_left > 0 { next } else { u64::MAX };
             let count = first.cache.evict_lru(reason, up_to, &is_over);
             evicted += count;
+            // Nothing was evicted although the order was ignored: other threads removed the evictable entries.
             if count == 0 && attempts_left == 0 {
                 break;
             }

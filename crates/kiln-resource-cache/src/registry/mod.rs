@@ -333,6 +333,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         let builder: CacheBuilder<K::Key, K::CachedResource> =
             Cache::builder(K::CACHE_NAME).weigher(|_, resource| K::resource_bytes(resource));
         let id = TypeId::of::<K>();
+        // Two threads may get here at once. `find_or_add` returns the same cache to both, so either insertion is right.
         Ok(self.kernels.get_or_insert(id, self.find_or_add(id, type_name::<K>(), builder)?))
     }
 

@@ -85,6 +85,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     /// Panics if this thread already holds the slot, where waiting would be a deadlock.
     pub(super) fn lock(&self, init: impl FnOnce() -> T) -> SlotMut<'_, T> {
         let me = thread::current().id();
+        // Cannot be outdated: only this thread makes itself the owner, or ends that.
         assert!(
             self.state.lock().owner != Some(me),
             "slot `{}`: this thread holds it already; drop the first `SlotMut` before calling `slot_mut` again",
@@ -104,6 +105,8 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     /// Clears the slot while a clear is requested and the slot is free. Returns false if it is in use; its owner then
     /// clears it.
     fn clear_if_free(&self) -> bool {
+        // Checked again after each release: a thread whose request came while the slot was locked here has left it to
+        // this thread.
         while self.state.lock().clear_requested {
             let Some(mut guard) = self.value.try_lock() else {
                 return false;
@@ -117,6 +120,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     fn clear_if_requested(&self, value: &mut Option<T>) {
         let requested = std::mem::take(&mut self.state.lock().clear_requested);
         if requested && let Some(value) = value {
+            // `state` is not locked during `clear_slot`, which is user code and may request a clear of its own slot.
             self.state.lock().clearing = true;
             value.clear_slot();
             self.state.lock().clearing = false;

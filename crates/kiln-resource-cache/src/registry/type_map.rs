@@ -78,6 +78,7 @@ struct TypeIdBits(u64);
 impl Hasher for TypeIdBits {
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
+            // Not used by today's `TypeId`, which calls `write_u64` once; the hash stays valid if that changes.
             self.0 = self.0.rotate_left(8) ^ u64::from(byte);
         }
     }

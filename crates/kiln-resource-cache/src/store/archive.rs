@@ -95,6 +95,7 @@ impl DiskStore {
         let complete = loop {
             let len = match read_frame(&mut reader).map_err(fault)? {
                 Some(Frame::Item(len)) => len,
+                // The count detects frames that were cut out of the middle, which leave a valid sequence.
                 Some(Frame::End(count)) => break items == count,
                 None => break false,
             };
@@ -150,6 +151,8 @@ fn frame(tag: [u8; 8], number: u64) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
     frame[..8].copy_from_slice(&tag);
     frame[8..16].copy_from_slice(&number.to_le_bytes());
+    // A frame has its own checksum, because its length locates the next frame: with it, a damaged entry can be
+    // skipped without losing the rest.
     let check = blake3::hash(&frame[..16]);
     frame[16..].copy_from_slice(&check.as_bytes()[..8]);
     frame

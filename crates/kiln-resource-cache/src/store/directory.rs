@@ -115,6 +115,7 @@ fn check_owner(path: &Path, metadata: &Metadata) -> Result<TrustedDirectory, Dir
         let fix = Some(make_private_command(path));
         return Err(DirectoryFault { kind: DirectoryFaultKind::OthersCanWrite, fault, fix });
     }
+    // Read or search permission of group or others.
     Ok(TrustedDirectory { others_can_read: Some(mode & 0o055 != 0) })
 }
 

@@ -117,6 +117,7 @@ impl EntryId {
     /// Parses a file name. Returns `None` if it is not the name of an entry.
     pub(super) fn from_name(name: &str) -> Option<Self> {
         let id = Self(blake3::Hash::from_hex(name).ok()?.into());
+        // `from_hex` also accepts upper case, which would be a second file name for the same entry.
         (id.name() == name).then_some(id)
     }
 
@@ -271,6 +272,7 @@ fn checksum(header: &[u8; HEADER_BYTES], key: &[u8], payload: &[u8]) -> blake3::
 /// Starts the checksum of an entry.
 fn hasher(header: &[u8; HEADER_BYTES], key: &[u8]) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
+    // The header contains both lengths, so that moving bytes between key and payload changes the checksum.
     hasher.update(&header[..CHECKED_BYTES]).update(key);
     hasher
 }

@@ -101,6 +101,7 @@ impl LockGuard<'_> {
     /// Returns the totals, or `None` if they are unknown or were not compared with the directory for `max_age`.
     pub(super) fn totals(&self, now: Duration, max_age: Duration) -> Option<Totals> {
         let record = self.record?;
+        // A listing in the future means that the clock was set back. Its age is unknown, so the totals are not trusted.
         let age = crate::clock::nanos(now).checked_sub(record.listed_at)?;
         (age <= crate::clock::nanos(max_age)).then_some(record.totals)
     }

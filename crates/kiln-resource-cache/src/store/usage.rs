@@ -59,6 +59,7 @@ impl Usage {
         let mut pending = self.pending.lock();
         *pending.uses.entry(id).or_default() += 1;
         pending.total += 1;
+        // Not `>=`: after a failed flush, the next one is due after another 1,024 uses and not at every use.
         pending.total.is_multiple_of(FLUSH_AFTER)
     }
 
@@ -133,6 +134,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("expected a file of use counts, found one that is too long"));
     }
     let mut bytes = Vec::new();
+    // Limited again, because the file may have grown since its length was read.
     file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

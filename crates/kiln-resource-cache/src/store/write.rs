@@ -104,6 +104,8 @@ impl DiskStore {
         let place = self.entry_path(id);
         let mut temporary =
             Temporary::create(&self.dir).map_err(|error| CommitFault::of("create a file in", &self.dir, &error))?;
+        // The modification time is the time of last use. It is set from the clock of the store, as hits do. Nothing is
+        // synced: `fsync` makes a put at least 56 times slower (decision 0009), and the checksum rejects torn entries.
         let written = head
             .write(payload, &mut temporary.file)
             .and_then(|()| temporary.file.set_modified(system_time(self.options.now())));
