@@ -422,12 +422,14 @@ pub(crate) fn submit_in_parts(api: &dyn DeviceApi, commands: &[Command]) -> Resu
     let (mut first, mut pending) = (0, 0);
     for (index, command) in commands.iter().enumerate() {
         let bytes = command.host_bytes();
+        // A single command above the limit is submitted alone.
         if pending > 0 && pending + bytes > MAX_HOST_BYTES {
             submit_pinned(api, &commands[first..index])?;
             (first, pending) = (index, 0);
         }
         pending += bytes;
     }
+    // A device completes submissions in order, so the number of the last part stands for all of them.
     submit_pinned(api, &commands[first..])
 }
 
@@ -445,6 +447,8 @@ pub(crate) fn submit_pinned(api: &dyn DeviceApi, commands: &[Command]) -> Result
     );
     let submitted = api.submit(commands);
     for allocation in buffers() {
+        // Marked before it is unpinned: a defragmentation in between would find the block neither pinned nor busy, and
+        // move it while the submission uses the old location.
         if let Ok(submission) = submitted {
             allocation.mark_used(submission);
         }

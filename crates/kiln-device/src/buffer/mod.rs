@@ -200,6 +200,7 @@ fn resolve(range: impl RangeBounds<u64>, len: u64) -> (u64, u64) {
 /// Panics if both are slices of one allocation.
 pub fn access_pair<'a>(from: &'a Buffer, to: &'a Buffer) -> (Access<'a>, AccessMut<'a>) {
     assert!(!from.shares_allocation_with(to), "access to a pair of buffers in one allocation");
+    // In the order of rank: two threads that copy in opposite directions would otherwise deadlock.
     if from.allocation.lock_rank() < to.allocation.lock_rank() {
         let from = from.access();
         (from, to.access_mut())

@@ -125,6 +125,7 @@ impl History {
 /// # Errors
 /// Returns `InvalidArgument` with the nodes of a cycle, in order.
 pub(super) fn order(nodes: &[GraphNode], buffers: &[DeclaredBuffer], edges: &Edges) -> Result<Vec<usize>> {
+    // Kahn's algorithm, with a heap of the ready nodes for the order of insertion.
     let mut remaining = vec![0_usize; nodes.len()];
     let mut successors = vec![Vec::new(); nodes.len()];
     for &(from, to) in edges.keys() {
@@ -167,6 +168,7 @@ fn find_cycle(stuck: usize, remaining: &[usize], edges: &Edges) -> Vec<usize> {
         }
         path.push(next);
     };
+    // The walk went against the edges.
     cycle.reverse();
     let first = (0..cycle.len()).min_by_key(|&at| cycle[at]).unwrap_or(0);
     cycle.rotate_left(first);

@@ -127,6 +127,7 @@ impl<'a> Run<'a> {
             }));
             let result = self.execute(unit, worker);
             state = self.state.lock();
+            // Wakes nobody: this worker takes the next ready unit itself, and wakes another one if more are ready.
             self.complete(&mut state, unit, result);
         }
         drop(state);
@@ -171,6 +172,7 @@ impl<'a> Run<'a> {
     /// Blocks until the devices have completed the submissions that the unit depends on.
     fn wait_for_devices(&self, unit: usize) -> Result<()> {
         for &awaited in &self.units[unit].awaited {
+            // The lock is released before the wait, so that other workers continue.
             let submission = self.state.lock().runs[awaited].and_then(|run| run.submission);
             let (Some(submission), Some(buffer)) = (submission, self.work[awaited].device_buffer()) else { continue };
             let fault = buffer.api().wait(submission).err().or_else(|| buffer.api().fault());
@@ -200,6 +202,7 @@ impl<'a> Run<'a> {
                     }
                 }
             }
+            // Of several errors the one of the first unit is returned, whichever worker was faster.
             Err(error) if state.failed.as_ref().is_none_or(|(first, _)| unit < *first) => {
                 state.failed = Some((unit, error));
             }

@@ -40,6 +40,8 @@ pub(super) fn number(
             }
         }
     }
+    // The grid uniform comes last: a launch checks its arguments against the kernel without it and uses the same
+    // indices for the split variant.
     bindings.sort_by_key(|(handle, number)| (Some(*handle) == grid, number.group, number.binding));
     for (_, variable) in module.global_variables.iter_mut() {
         // Unused variables are moved out of the way of the used numbers.

@@ -154,6 +154,7 @@ impl KernelCache {
         let mut artifact = api.translate(&program)?;
         let loaded = api.load(&artifact).map_err(|error| error.context(key.name.clone()))?;
         artifact.driver_blob = loaded.driver_blob;
+        // After the load, which adds the driver's blob, and fails for code that the driver rejects.
         if let Some(store) = store {
             // The store counts and logs a failed write; the kernel works without it.
             let _ = store.put(&stored_key, &artifact.encode()?);

@@ -30,6 +30,8 @@ pub(super) fn deepest(text: &str) -> (usize, Span) {
             // A statement begins after a block, without a semicolon.
             _ if word > 0 && is_after_block => nesting.end_statement(),
             '(' | '[' | '{' => nesting.open.push(0),
+            // Calls, indices and members in a row (`a.b[c].d`) nest to the left in the syntax tree. An operator ends
+            // the row (`count`).
             ')' | ']' => {
                 nesting.close();
                 nesting.suffixes += 1;

@@ -219,6 +219,7 @@ impl<'k> Launch<'k> {
             self.arguments[index] = ArgumentState::Value(vec![0; bytes], vec![false; bytes]);
         }
         if let ArgumentState::Value(bytes, set) = &mut self.arguments[index] {
+            // In range: naga lays members out within `min_bytes`, and `is_consistent` checks it for stored reflections.
             bytes[offset..offset + wanted].copy_from_slice(&value.bytes);
             set[offset..offset + wanted].fill(true);
         }

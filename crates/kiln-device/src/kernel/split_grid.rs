@@ -29,6 +29,9 @@ pub(super) fn add_grid_offset(module: &mut Module) -> Result<Handle<GlobalVariab
     let Some(point) = module.entry_points.first().cloned() else {
         bail!(Internal, "splitting a grid expected an entry point, found none");
     };
+    // For `fn main(@builtin(workgroup_id) id: vec3<u32>)` the module becomes, in WGSL:
+    //     fn kiln_main(id: vec3<u32>) { … }
+    //     @compute fn main(@builtin(workgroup_id) id: vec3<u32>) { kiln_main(id + kiln_grid[0].xyz); }
     let variable = add_variable(module);
     let mut inner = point.function;
     let arguments = inner.arguments.clone();
@@ -42,6 +45,7 @@ pub(super) fn add_grid_offset(module: &mut Module) -> Result<Handle<GlobalVariab
     let mut outer = Function { arguments: arguments.clone(), ..Function::default() };
     let mut builder = Builder { function: &mut outer, types: &module.types };
     let (first, total) = builder.load_grid(variable);
+    // Does not wrap: `Grid::resolve` allows at most 2^32 invocations along an axis.
     let first_invocation = builder.scale(first, point.workgroup_size);
     let builtins = GridBuiltins { first, first_invocation, total };
     let values = arguments.iter().enumerate().map(|(index, argument)| builder.argument(index, argument, &builtins));
@@ -56,6 +60,7 @@ fn add_variable(module: &mut Module) -> Handle<GlobalVariable> {
     let four = TypeInner::Vector { size: VectorSize::Quad, scalar: Scalar::U32 };
     let three = TypeInner::Vector { size: VectorSize::Tri, scalar: Scalar::U32 };
     let four = module.types.insert(Type { name: None, inner: four }, Span::UNDEFINED);
+    // Inserted here, because `Builder` borrows the types and `scale` needs this one.
     module.types.insert(Type { name: None, inner: three }, Span::UNDEFINED);
     let size = ArraySize::Constant(NonZeroU32::MIN.saturating_add(1));
     let pair = TypeInner::Array { base: four, size, stride: 16 };

@@ -175,6 +175,7 @@ fn blank(text: &mut String, range: Range<usize>) {
 }
 
 fn spaces(text: &str) -> String {
+    // By bytes and not by characters: a multi-byte character leaves as many spaces, so that all offsets stay valid.
     text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect()
 }
 

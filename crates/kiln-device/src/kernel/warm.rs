@@ -101,6 +101,7 @@ fn warm_keys(device: &Device, requests: Vec<Request>, threads: NonZeroUsize, can
 
 impl KernelWarmReport {
     fn add(&mut self, device: &Device, request: &PreparedKernel) {
+        // Another thread may add or evict the kernel in between. That only affects the report.
         let present = device.kernels().is_in_memory(request.hash());
         match request.kernel().map(|kernel| kernel.origin()) {
             Ok(_) if present => self.present += 1,

@@ -322,6 +322,7 @@ impl RawMemory for NullDevice {
 
     fn completed(&self) -> u64 {
         let state = self.shared.state.lock();
+        // A lost device completes nothing more. Its blocks must not stay pending forever.
         if state.fault.is_some() { u64::MAX } else { state.completed }
     }
 
@@ -363,6 +364,8 @@ impl DeviceApi for NullDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
+        // Before the state is locked: this locks the location of each buffer, and `map` locks the state with a location
+        // locked.
         let queued = commands.iter().map(|command| QueuedCommand::new(command, &self.kernels)).collect();
         let submission = {
             let mut state = self.shared.state.lock();

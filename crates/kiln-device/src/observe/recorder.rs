@@ -212,6 +212,7 @@ impl Recorder {
         if !stream.is_watched() {
             self.set(WATCHED, false);
         }
+        // Unlocked before waiting: the delivery thread runs watchers, which may add or remove watchers.
         drop(stream);
         // An error means that the delivery thread is gone, and with it the report.
         reported.recv().ok()

@@ -111,6 +111,7 @@ impl State {
 impl Queue {
     /// Queues a record. Drops it if the queue is full or there is no delivery thread.
     pub(super) fn push(&self, record: QueuedRecord) {
+        // Before the lock, so that the time of an event does not include waiting for other threads.
         let now = Instant::now();
         let mut state = self.state.lock();
         if state.is_running {
@@ -147,6 +148,7 @@ impl Queue {
     fn swap(&self, records: &mut Vec<(Instant, QueuedRecord)>) {
         let mut state = self.state.lock();
         if !state.is_urgent && state.events < MAX_QUEUED / 2 {
+            // Not in a loop: a spurious wake-up only delivers earlier.
             self.filled.wait_for(&mut state, INTERVAL);
         }
         state.record_dropped(Instant::now());
@@ -157,6 +159,7 @@ impl Queue {
     /// Stops the thread if no watcher is queued, and discards the remaining records. Returns whether it stopped.
     fn end(&self) -> bool {
         let mut state = self.state.lock();
+        // `push_first` found this thread running and started no other, so it must deliver to the new watcher.
         if state.records.iter().any(|(_, record)| matches!(record, QueuedRecord::Watch { .. })) {
             return false;
         }
@@ -278,6 +281,7 @@ impl Writer {
             QueuedRecord::Unwatch { id, report } => {
                 let Some(place) = self.active.iter().position(|watcher| watcher.id == id) else { return };
                 let mut watcher = self.active.remove(place);
+                // Flushed first, so that the numbers in `WatchEnded` include the last events.
                 watcher.flush();
                 let WatchReport { delivered, dropped, lost } = watcher.report;
                 watcher.take(&self.event(at, EventKind::WatchEnded { delivered, dropped, lost }));

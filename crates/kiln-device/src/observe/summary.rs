@@ -90,6 +90,7 @@ impl DeviceEvents<'_> {
             self.events.iter().filter(is_run).filter_map(|event| event.kind.span()).collect();
         spans.sort_by_key(|span| span.start);
         let mut busy: Vec<Range<u64>> = Vec::new();
+        // Sorted by start, so a span either extends the last busy time or begins a new one.
         for span in spans {
             match busy.last_mut() {
                 Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
@@ -108,6 +109,7 @@ impl DeviceEvents<'_> {
             start_ns: window.start,
             window_ns,
             kernels_ns,
+            // Cannot underflow: the busy times are disjoint and within the window.
             unattributed_ns: window_ns - kernels_ns,
             ..DeviceSummary::default()
         };

@@ -178,6 +178,7 @@ impl TraceBuilder {
 
 /// Returns the first track that is free when the span starts, and occupies it until the span ends.
 fn lane(free_at: &mut Vec<u64>, span: &Range<u64>) -> usize {
+    // First fit. Because spans come in the order of their start, this uses the fewest lanes.
     let found = free_at.iter().position(|&free| free <= span.start).unwrap_or(free_at.len());
     match free_at.get_mut(found) {
         Some(free) => *free = span.end,

@@ -84,6 +84,7 @@ pub fn claim_event_file(path: &Path) -> io::Result<(File, PathBuf)> {
             Err(TryLockError::WouldBlock) => continue,
             Err(TryLockError::Error(error)) => return Err(error),
         }
+        // A writer that crashed may have left a partial line. The new events begin on their own line.
         let mut last = [b'\n'];
         if file.metadata()?.len() > 0 {
             file.seek(SeekFrom::End(-1))?;

@@ -163,6 +163,7 @@ impl WgslStep {
         for &scalar in &self.rendered.scalars {
             words.push(*scalars.get(scalar).ok_or_else(|| missing("scalar", scalar, scalars.len()))?);
         }
+        // Generated kernels declare `array<vec4<u32>, n>`, whose last vector may be partly unused.
         words.resize(size, 0);
         Ok(words)
     }

@@ -111,6 +111,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         // submit work.
         let target = self.pending.pushed();
         loop {
+            // Read before the attempt: blocks that are collected during it justify another attempt.
             let collected = self.pending.collected();
             match self.create_block(request, guarded_bytes) {
                 Ok(made) => return Ok(made),
@@ -139,6 +140,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     fn find_free(&self, usage: Usage, class: u16) -> Option<Arc<Block<M>>> {
         let misses = self.demand.misses();
         for (step, index) in self.shards.indices_from_own().enumerate() {
+            // One shard is locked at a time, never two, so that threads that search each other's lists cannot deadlock.
             let mut shard = self.shards.lock(index);
             let Some(list) = shard.existing_list(usage, class) else { continue };
             if step == 0 {
@@ -161,6 +163,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 return Some(block);
             }
             let list = shard.list(usage, class);
+            // The permits move with the blocks: `remove_coldest` took them from the other shard. The additional one is
+            // for the returned block, which this thread is likely to free.
             list.permits += blocks.len() as u32 + 1;
             list.ready.append(&mut blocks);
             list.touched = true;

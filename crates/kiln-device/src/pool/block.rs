@@ -146,6 +146,7 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
     }
 
     pub(crate) fn unpin(&self) {
+        // Pairs with the acquire in `is_pinned`: a thread that finds no pin also sees the `mark_used` before it.
         self.block().pins.fetch_sub(1, Ordering::AcqRel);
     }
 

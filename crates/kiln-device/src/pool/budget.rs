@@ -50,6 +50,7 @@ impl Budget {
         let limit = self.limit();
         // A compare-exchange loop, so that concurrent reservations do not exceed the limit together.
         let add = |reserved: u64| reserved.checked_add(bytes).filter(|reserved| *reserved <= limit);
+        // Relaxed: the counter orders no other memory accesses.
         let before = self.reserved.fetch_update(Relaxed, Relaxed, add).ok()?;
         Some(Reservation { budget: self, bytes, total_bytes: before + bytes })
     }

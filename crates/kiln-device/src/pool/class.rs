@@ -91,6 +91,8 @@ impl ClassTable {
 /// Returns the quarter of a power of two that a size is in, rounded up. Monotone in the size.
 #[inline]
 fn quarter(bytes: u64) -> usize {
+    // The two bits after the leading one select the quarter of its power of two. Subtracting 1 keeps a size on a
+    // boundary in the quarter that it ends; `| 7` makes the logarithm at least 2, so that both bits exist.
     let below = bytes.saturating_sub(1) | 7;
     let shift = below.ilog2() - 2;
     (shift * 4) as usize + ((below >> shift) & 3) as usize

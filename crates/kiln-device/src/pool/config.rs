@@ -125,6 +125,7 @@ impl Settings {
 
     /// Closes the pool permanently: it no longer caches blocks.
     pub(crate) fn close(&self) {
+        // Relaxed: `Core::close` locks every shard after this, and `recycle` reads the flag with its shard locked.
         self.closed.store(true, Relaxed);
     }
 

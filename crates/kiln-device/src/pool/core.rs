@@ -55,6 +55,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         options.config.validate()?;
         let properties = memory.properties();
         let alignment = properties.copy_alignment;
+        // Slots begin at multiples of their class, a multiple of `CLASS_ALIGNMENT`, which this alignment then divides.
         if !alignment.is_power_of_two() || alignment > CLASS_ALIGNMENT {
             let message =
                 format!("pool expected a copy alignment of 1 to {CLASS_ALIGNMENT}, a power of two, found {alignment}");

@@ -66,6 +66,7 @@ fn canary_start<M: RawMemory + ?Sized>(block: &Block<M>, requested: u64) -> u64 
 
 /// Verifies the canary, after the work that uses the block is done.
 pub(crate) fn check_canary<M: RawMemory + ?Sized>(block: &Block<M>) {
+    // If the device is lost, `check` reports a block that cannot be read as `Unchecked`.
     let _ = block.core.memory.wait(block.last_use.load(Relaxed));
     check(
         block,

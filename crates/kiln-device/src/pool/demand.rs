@@ -60,6 +60,7 @@ impl Demand {
     /// Takes a permit to cache one more free block, if the limit allows it.
     pub(crate) fn take_permit(&self, group: usize) -> bool {
         let limit = self.limit(group);
+        // A limit that was lowered below the permits in use refuses new ones until the shards return theirs.
         let add = |permits| (permits < limit).then_some(permits + 1);
         self.groups[group].permits.fetch_update(Relaxed, Relaxed, add).is_ok()
     }

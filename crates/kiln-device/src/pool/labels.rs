@@ -32,6 +32,7 @@ impl Labels {
             return id;
         }
         let mut names = self.0.write();
+        // Another thread may have added the label between the two locks.
         if let Some(&id) = names.ids.get(label) {
             return id;
         }

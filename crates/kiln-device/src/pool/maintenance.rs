@@ -65,6 +65,7 @@ impl Maintenance {
     /// Starts the thread unless it runs or a clock is set. Without the thread, maintenance runs when a request reaches
     /// the driver.
     pub(crate) fn start<M: RawMemory + ?Sized>(&self, core: &Arc<Core<M>>) {
+        // Only a fast path: the swap under the lock decides.
         if self.clock.is_some() || self.started.load(Relaxed) {
             return;
         }
@@ -73,6 +74,7 @@ impl Maintenance {
         if self.started.swap(true, Relaxed) {
             return;
         }
+        // The thread holds the core and not a `Pool`, so that dropping the last handle still closes the pool.
         let (core, signal) = (Arc::clone(core), Arc::clone(&self.signal));
         let spawned = std::thread::Builder::new().name("kiln-pool".into()).spawn(move || signal.run(&core));
         match spawned {

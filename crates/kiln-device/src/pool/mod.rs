@@ -200,6 +200,7 @@ impl<M: RawMemory + ?Sized> Pool<M> {
 impl<M: RawMemory + ?Sized> CacheReserve for Pool<M> {
     fn bytes(&self) -> u64 {
         let statistics = self.statistics();
+        // Pending blocks cannot be released before the work that uses them is done.
         statistics.bytes_cached - statistics.bytes_pending
     }
 

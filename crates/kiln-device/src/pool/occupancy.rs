@@ -61,6 +61,7 @@ impl Occupancy {
     /// Returns the peak of bytes in use, including what the shards have not published yet.
     pub(crate) fn peak<'a>(&self, shards: impl Iterator<Item = &'a Unpublished>) -> u64 {
         let (bytes, high) = shards.fold((0, 0), |(bytes, high), shard| (bytes + shard.bytes, shard.high.max(high)));
+        // The shards' peaks need not have coincided, so only the highest of them counts, not their sum.
         let peak = self.in_use.load(Relaxed) + bytes.max(high);
         self.peak.fetch_max(peak, Relaxed).max(peak) as u64
     }
@@ -90,6 +91,7 @@ impl Occupancy {
     pub(crate) fn begin_interval(&self, occupied: u64) {
         let peak = self.recent_peak.swap(occupied as i64, Relaxed);
         self.previous_peak.store(peak, Relaxed);
+        // One doubling ends per interval, so that the headroom falls back to the configured one after a burst.
         let _ = self.headroom_doublings.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
     }
 }

@@ -40,6 +40,7 @@ impl<M: RawMemory + ?Sized> Pending<M> {
 
     /// Returns whether submitted work may still use a block, without polling the driver.
     pub(crate) fn is_busy(&self, block: &Block<M>) -> bool {
+        // An old value is safe: a block whose work is already done becomes pending and is collected later.
         block.is_busy(self.completed.load(Relaxed))
     }
 
@@ -59,6 +60,7 @@ impl<M: RawMemory + ?Sized> Pending<M> {
         if self.count.load(Relaxed) == 0 {
             return Vec::new();
         }
+        // Before the lock is taken, because a GPU is polled here.
         let completed = memory.completed();
         self.completed.fetch_max(completed, Relaxed);
         let mut blocks = self.blocks.lock();

@@ -29,6 +29,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 }
             }
         }
+        // Shards hold permits for blocks in use. They are returned, so that the limit has room for the new blocks.
         self.return_unused_permits(usage, class);
         self.demand.raise_limit(self.classes.group(usage, class), count);
         // They count as used until the next maintenance, so that other requests do not displace them.

@@ -51,6 +51,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 Self::keep_or_release(block);
             }
         }
+        // After the blocks are in the free lists: `create_or_wait` gives up when all blocks are collected, and must be
+        // able to find them by then.
         self.pending.count_collected(count);
     }
 
@@ -65,6 +67,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if core.budget.is_pressured() && !core.may_keep_under_pressure(list.len()) {
             return Err(block);
         }
+        // The shard keeps the permit of a block that it gives out, so that most returns do not touch the shared count.
         if list.len() >= list.permits {
             if !core.demand.take_permit(core.classes.group(block.usage, block.class)) {
                 return Err(block);
@@ -83,6 +86,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Tries again with permits that other shards do not use, and releases the block if there are none.
     fn keep_or_release(mut block: Arc<Block<M>>) {
         let core = Arc::clone(&block.core);
+        // With `u32::MAX` only the free bytes count; `keep` has already tried the minimum of the class.
         let has_room = !core.budget.is_pressured() || core.may_keep_under_pressure(u32::MAX);
         if core.may_keep(block.class) && has_room {
             core.return_unused_permits(block.usage, block.class);
@@ -90,6 +94,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 Ok(()) => return,
                 Err(refused) => block = refused,
             }
+            // Only here: a block that is refused because of pressure says nothing about the limit of its class.
             core.demand.record_overflow(core.classes.group(block.usage, block.class));
         }
         core.release([block]);

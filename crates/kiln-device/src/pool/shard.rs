@@ -119,6 +119,7 @@ impl<M: RawMemory + ?Sized> Shard<M> {
     #[inline]
     pub(crate) fn is_sampled(&mut self) -> bool {
         self.operations += 1;
+        // 1 and not 0, so that the first operation is timed.
         self.operations % SAMPLE_EVERY == 1
     }
 

@@ -77,6 +77,7 @@ impl<M: RawMemory + ?Sized> Shards<M> {
 
     /// Locks all shards in order, for a consistent snapshot.
     pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard<M>>> {
+        // Cannot deadlock: all other code locks one shard at a time, and two callers lock in the same order.
         self.each().collect()
     }
 }

@@ -138,6 +138,7 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
             ids.iter().filter_map(|&id| self.slabs[id as usize].as_ref().map(|slab| (id, slab))).collect();
         // By id as well, so that plans are deterministic.
         slabs.sort_by_key(|(id, slab)| (slab.live(), *id));
+        // `room` is the free slots of the slabs that stay, `moving` the blocks of those that are emptied.
         let mut room: usize = slabs.iter().map(|(_, slab)| slab.free.len()).sum();
         let mut moving = 0;
         // Selects the emptiest slabs whose blocks all fit into the others: copies are only worthwhile if the slab

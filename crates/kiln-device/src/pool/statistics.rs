@@ -150,6 +150,7 @@ impl PoolStatistics {
             }
             peak = core.occupancy.peak(shards.iter().map(|shard| &shard.in_use));
             pending = core.pending.bytes();
+            // Lock order: shards before slabs, as in `keep`.
             let slabs = core.slabs.lock();
             (unused_slots, largest_run) = (slabs.free_bytes, slabs.largest_free_run_bytes());
             reserved = core.budget.reserved();
@@ -177,6 +178,7 @@ impl PoolStatistics {
             peak_bytes: peak,
             peak_reserved_bytes: core.budget.peak_reserved(),
             padding_bytes: (total.live_bytes - total.requested_bytes) as u64,
+            // The last factor is 0 if nothing is free, where the formula would otherwise give 100 %.
             fragmentation_percent: 100.0
                 * (1.0 - share(largest_cached.max(largest_run), free))
                 * f64::from(u8::from(free > 0)),

@@ -33,6 +33,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
             let mut blocks = Vec::new();
             for (usage, class, list) in shard.lists() {
                 let kept = &mut kept[self.classes.group(usage, class)];
+                // Cannot underflow: a list adds at most `keep - kept`.
                 let keep_here = (keep - *kept).min(list.ready.len() as u32);
                 *kept += keep_here;
                 blocks.extend(self.remove_coldest(usage, class, list.ready.len() - keep_here as usize, list));
@@ -112,6 +113,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let mut touched = vec![false; self.classes.group_count()];
         let mut idle = vec![0u32; self.classes.group_count()];
         let mut free = vec![0; self.classes.group_count()];
+        // Before blocks are released, which returns their permits.
         let held: Vec<u32> = (0..free.len()).map(|group| self.demand.permits(group)).collect();
         let mut total = Counts::default();
         for mut shard in self.shards.each() {
@@ -200,18 +202,21 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// Moves a block as planned, unless it is in use. Returns the bytes released to the driver.
     fn move_block(&self, block: &Arc<Block<M>>, plan: &mut Moves<M>, completed: u64) -> Result<Option<u64>> {
+        // A block that is being accessed stays where it is: waiting for its holder could take arbitrarily long.
         let Some(mut location) = block.location.try_write() else { return Ok(None) };
         // With the location locked for writing: a submission that starts now waits for the lock, and sees the new
         // location.
         if block.is_pinned() || block.is_busy(completed) {
             return Ok(None);
         }
+        // `release` has taken the slot: the block is being freed.
         let Some(from) = location.slot else { return Ok(None) };
         let Some((target, slot)) = self.slabs.lock().next_target(plan) else { return Ok(None) };
         let old = Region::new(&location.raw, location.offset, block.bytes);
         // The target slot was free, so nothing else accesses it.
         let new = RegionMut::new(&target.raw, target.offset, block.bytes);
         if let Err(error) = self.copy(old, new) {
+            // Its reference to the raw block goes first, so that memory is freed before its bytes leave the budget.
             drop(target);
             self.free_slot(slot);
             return Err(error);
