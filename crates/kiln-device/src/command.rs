@@ -332,6 +332,7 @@ fn check_copy(from: &Buffer, to: &Buffer) -> Result<()> {
         let (a, b) = (&from.device_info().id, &to.device_info().id);
         bail!(InvalidArgument, "copy in a command list expected buffers of one device, found `{a}` and another `{b}`");
     }
+    // wgpu rejects copies within one buffer, and all slices of an allocation are in one.
     if from.shares_allocation_with(to) {
         bail!(InvalidArgument, "copy in a command list expected two allocations, found two slices of one");
     }

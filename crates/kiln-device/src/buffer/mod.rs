@@ -76,6 +76,7 @@ impl Buffer {
     /// Returns whether both buffers belong to the same device.
     #[inline]
     pub fn is_on_device_of(&self, other: &Self) -> bool {
+        // Addresses only: the vtable pointers of one type may differ between codegen units.
         std::ptr::addr_eq(std::ptr::from_ref(self.api()), std::ptr::from_ref(other.api()))
     }
 
@@ -178,6 +179,7 @@ impl fmt::Debug for Buffer {
 
 /// Returns the start and end of a range in a buffer of length `len`. They may be out of bounds.
 fn resolve(range: impl RangeBounds<u64>, len: u64) -> (u64, u64) {
+    // A bound that overflows saturates to the end of the address space, which the callers reject as out of range.
     let start = match range.start_bound() {
         Bound::Included(&start) => start,
         Bound::Excluded(&start) => start.saturating_add(1),

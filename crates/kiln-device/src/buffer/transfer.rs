@@ -38,6 +38,7 @@ impl Buffer {
         // The device copies whole words. Partial words at the ends are read, modified and written back.
         let words = self.whole_words();
         let (head, rest) = data.split_at((words.offset - self.offset) as usize);
+        // At the end of the allocation `words` includes padding and is longer than the data.
         let (middle, tail) = rest.split_at(words.bytes.min(rest.len() as u64) as usize);
         self.write_part_of_word(self.offset, head)?;
         words.write_staged(middle)?;
@@ -110,6 +111,7 @@ impl Buffer {
         if self.bytes != to.bytes {
             bail!(InvalidArgument, "copy expected equal lengths, found {} and {} bytes", self.bytes, to.bytes);
         }
+        // Nothing changes, but a lost device is still reported.
         if self.bytes == 0 || (self.shares_allocation_with(to) && self.offset == to.offset) {
             return self.check_fault();
         }
@@ -358,6 +360,7 @@ impl<T: Pod> PendingRead<T> {
     }
 
     fn is_done(&self) -> bool {
+        // A lost device may never complete the submission; `step` then returns the fault.
         self.source.api().fault().is_some() || self.source.api().completed() >= self.submission
     }
 }

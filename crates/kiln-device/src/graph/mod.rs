@@ -83,6 +83,7 @@ impl Graph {
         if self.buffers.iter().any(|declared| declared.name == name) {
             return Err(invalid(format!("graph expected one buffer of each name, found a second `{name}`")));
         }
+        // Dependencies are inferred for each declared buffer separately, so an overlap would hide some.
         if let Some(other) = self.buffers.iter().find(|declared| declared.buffer.overlaps(buffer)) {
             let other = &other.name;
             bail!(InvalidArgument, "buffer `{name}` expected bytes of no other buffer, found some of buffer `{other}`");

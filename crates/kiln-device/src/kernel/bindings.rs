@@ -132,6 +132,7 @@ fn value_layout(module: &Module, ty: Handle<Type>) -> Option<ValueLayout> {
         TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => one(scalar),
         TypeInner::Vector { size, scalar } => vector(*size, scalar),
         TypeInner::Matrix { columns, rows, scalar } => {
+            // A column is aligned as a vector is: three rows take the space of four.
             let stride = naga::proc::Alignment::from(*rows) * u32::from(scalar.width);
             Some(ValueLayout::repeated(*columns as u32, stride, vector(*rows, scalar)?))
         }

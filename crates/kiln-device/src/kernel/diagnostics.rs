@@ -30,6 +30,7 @@ pub(super) fn compile_error(key: &KernelKey, span: Option<Span>, diagnostic: &st
 /// Converts an error of naga's validator.
 pub(super) fn invalid(module: &Module, error: &WithSpan<ValidationError>, key: &KernelKey) -> Error {
     use EntryPointError::{ForbiddenStageOperations, OutOfRangeWorkgroupSize};
+    // naga gives no location for some errors of entry points and types. These are searched for in the text.
     let mut span = error.spans().next().map(|(span, _)| *span);
     match error.as_inner() {
         ValidationError::EntryPoint { name, source: ForbiddenStageOperations, stage: ShaderStage::Compute } => {
@@ -93,6 +94,7 @@ fn declaration(module: &Module, at_fault: Handle<Type>) -> Option<Span> {
 fn has_part(module: &Module, ty: Handle<Type>, part: Handle<Type>) -> bool {
     ty == part
         || match &module.types[ty].inner {
+            // The recursion is bounded: `check_types` runs before validation and limits the depth of types.
             TypeInner::Array { base, .. } => has_part(module, *base, part),
             TypeInner::Struct { members, .. } => members.iter().any(|member| has_part(module, member.ty, part)),
             _ => false,
@@ -199,5 +201,6 @@ fn largest(module: &Module, info: &ModuleInfo, space: AddressSpace) -> Option<(H
     let variables = variables.filter(|(handle, variable)| variable.space == space && !uses[*handle].is_empty());
     variables
         .map(|(handle, variable)| (handle, u64::from(bindings::size(module, variable.ty))))
+        // `max_by_key` returns the last of equal sizes; reversed, the error names the first declaration.
         .max_by_key(|(handle, bytes)| (*bytes, std::cmp::Reverse(handle.index())))
 }

@@ -132,6 +132,7 @@ impl KernelKey {
 
     /// Returns whether the key is valid for this version of Kiln and this device, driver and system.
     pub fn is_for(&self, device: &DeviceInfo) -> bool {
+        // Compares with a key created now, which covers every field of the environment.
         Self::new(&self.to_source(), device).is_ok_and(|own| Self { wide_grid: self.wide_grid, ..own } == *self)
     }
 
@@ -198,6 +199,7 @@ impl KernelKey {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.source.len() + 1024);
         for (name, value) in self.fields() {
+            // Lengths come first, so that no two keys have the same bytes, whatever their texts contain.
             for text in [name, &value] {
                 bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
                 bytes.extend_from_slice(text.as_bytes());

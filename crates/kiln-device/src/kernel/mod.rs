@@ -228,6 +228,7 @@ impl LoadedKernel {
     }
 
     pub(crate) fn is_of(&self, device: &Arc<dyn DeviceApi>) -> bool {
+        // The address is not reused by another device: the `Weak` keeps the allocation, although not the device.
         std::ptr::addr_eq(self.device.as_ptr(), Arc::as_ptr(device))
     }
 

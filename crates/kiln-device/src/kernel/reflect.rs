@@ -86,6 +86,7 @@ impl ValueLayout {
     /// Returns the offset of the end of the last scalar, or `None` if elements overlap or are missing.
     fn end(&self) -> Option<u64> {
         match self {
+            // The recursion is bounded: serde_json limits the nesting of stored reflections to 128 levels.
             Self::One(scalar) => Some(scalar.bytes()),
             Self::Repeated { count, stride_bytes, of } => {
                 let (each, stride) = (of.end()?, u64::from(*stride_bytes));

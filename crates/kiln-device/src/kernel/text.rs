@@ -147,6 +147,7 @@ pub(super) fn without_comments(text: &str) -> String {
 }
 
 fn line_length(comment: &str) -> usize {
+    // The line breaks of WGSL, which ends a comment at any of them.
     let is_end = |character: char| matches!(character, '\n'..='\r' | '\u{85}' | '\u{2028}' | '\u{2029}');
     comment.find(is_end).unwrap_or(comment.len())
 }

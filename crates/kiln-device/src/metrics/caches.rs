@@ -22,6 +22,7 @@ struct Numbers<'a> {
 /// its tiers.
 pub fn cache_metrics(device: &Device) -> Vec<Metric> {
     let mut all = Vec::new();
+    // For the registry a disk hit is a miss, so the kernel cache reports its own outcomes.
     for (name, metrics) in device.caches().metrics_by_name() {
         join(
             &mut all,

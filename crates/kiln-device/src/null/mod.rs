@@ -279,6 +279,7 @@ impl NullDevice {
                 parking_lot::MutexGuard::unlocked(&mut state, || drop((commands, never)));
                 break;
             }
+            // Unlocked, because kernels are user code. `running` keeps other threads from running the next submission.
             parking_lot::MutexGuard::unlocked(&mut state, || commands.into_iter().for_each(run));
             state.completed = state.completed.max(number);
             state.records.push(Record::Complete { submission: number });
@@ -481,6 +482,7 @@ fn run(command: QueuedCommand) {
     match command {
         QueuedCommand::Copy { from, to } => {
             let mut bytes = Vec::new();
+            // Through a copy: both spans may be slots of one raw block, whose lock cannot be taken twice.
             from.with(|from| bytes.extend_from_slice(from));
             to.with(|to| to.copy_from_slice(&bytes));
         }

@@ -114,6 +114,7 @@ impl DeviceEvents<'_> {
             ..DeviceSummary::default()
         };
         let mut kernels: BTreeMap<&str, KernelSummary> = BTreeMap::new();
+        // Signed, because a stream may begin in the middle of a watch.
         let mut watches = 0i64;
         for event in &self.events {
             match &event.kind {

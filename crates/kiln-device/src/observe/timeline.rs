@@ -150,6 +150,7 @@ impl TraceBuilder {
 
     fn push(&mut self, name: String, ph: &'static str, tid: usize, span: Range<u64>, args: Value) {
         let micros = |ns: u64| ns as f64 / 1000.0;
+        // Cannot underflow: the origin is the earliest start of all windows, and a window contains its spans.
         let (ts, dur) = (micros(span.start - self.origin_ns), (ph == "X").then(|| micros(span.end - span.start)));
         self.events.push(TraceEvent { name, ph, ts, dur, pid: self.pid, tid, args });
     }

@@ -153,6 +153,7 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
     /// Records that `submission` uses the block, so that it is not reused before that submission is done.
     /// [`Device`](crate::Device) does this itself; it is for code that submits work on its own memory.
     pub fn mark_used(&self, submission: u64) {
+        // The maximum, because threads may mark their submissions in any order.
         self.block().last_use.fetch_max(submission, Ordering::AcqRel);
     }
 
@@ -168,6 +169,7 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
 
     /// Returns the position in the lock order. Code that locks several allocations locks them in this order.
     pub(crate) fn lock_rank(&self) -> *const () {
+        // The address is stable while a handle exists, and orders all blocks of all pools.
         Arc::as_ptr(self.block()).cast()
     }
 }

@@ -38,6 +38,7 @@ impl PoolReport {
     pub(crate) fn of<M: RawMemory + ?Sized>(core: &Core<M>) -> Self {
         let (mut labels, mut cached) = (Vec::new(), 0);
         core.collect_completed();
+        // All at once: a label's count may be negative in one shard, if another thread frees what it allocated.
         let mut shards = core.shards.lock_all();
         for shard in &mut shards {
             if labels.len() < shard.labels.len() {

@@ -85,6 +85,7 @@ impl<M: RawMemory + ?Sized> Shard<M> {
             labels: Vec::new(),
             in_use: Unpublished::default(),
             times: Times::default(),
+            // Publishes every change until `apply_config` sets the step.
             publish_bytes: 0,
             operations: 0,
         }

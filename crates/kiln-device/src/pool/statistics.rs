@@ -214,6 +214,7 @@ impl ClassStatistics {
         }
         let (group, is_direct) = (core.classes.group(usage, class), core.classes.is_direct(class));
         let wanted = share(counts.requested_bytes.max(0) as u64, counts.live_bytes.max(0) as u64);
+        // Without live blocks nothing is known about padding, so it does not lower the score.
         let useful = if counts.live_bytes > 0 { wanted } else { 1.0 };
         Some(Self {
             class_bytes: core.classes.bytes(class),

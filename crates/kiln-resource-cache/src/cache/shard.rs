@@ -382,6 +382,7 @@ impl<K: Eq, V> ShardState<K, V> {
 
     /// Shrinks the tables if most of their capacity is unused.
     pub(crate) fn shrink_memory(&mut self, hash: impl Fn(&K) -> u64) {
+        // Only below a quarter, so that a table does not shrink and grow in turns.
         if self.table.capacity() <= 4 * self.table.len() + 64 {
             return;
         }

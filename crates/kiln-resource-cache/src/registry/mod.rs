@@ -369,6 +369,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     }
 
     fn reserves(&self) -> Vec<(&'static str, Arc<dyn CacheReserve>)> {
+        // A copy, so that no lock is held while a reserve, which is user code, releases memory.
         self.reserves.lock().clone()
     }
 
@@ -379,6 +380,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// Releases reserves while the target is exceeded. Returns the bytes that they still have.
     fn shrink_reserves(&self, target_bytes: u64) -> u64 {
         for (_, reserve) in self.reserves() {
+            // Computed again for each reserve, because the ones before may have released enough.
             let excess = (self.bytes() + self.reserve_bytes()).saturating_sub(target_bytes);
             if excess > 0 {
                 reserve.release(excess);

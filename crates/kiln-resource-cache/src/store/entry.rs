@@ -169,6 +169,7 @@ impl Head {
         let (key_bytes, payload_bytes) = (u64::from(u32::from_le_bytes(bytes_at(&header, 12))), u64_at(&header, 16));
         let total = (HEADER_BYTES as u64).checked_add(key_bytes).and_then(|sum| sum.checked_add(payload_bytes));
         match total {
+            // The lengths are compared before anything is allocated, because they come from the file.
             Some(total) if total < len => Err(Reject::TrailingBytes.into()),
             Some(total) if total > len => Err(Reject::Truncated.into()),
             // The length of the file is not a safe bound for an allocation: a sparse file can have any length.

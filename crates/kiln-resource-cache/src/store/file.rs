@@ -138,6 +138,7 @@ fn is_abandoned(path: &Path) -> bool {
     match file.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
+        // The file system has no locks, so only the age tells whether the writer is still alive.
         Err(TryLockError::Error(_)) => {
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
             age.is_some_and(|age| age > ABANDONED_AFTER)
