@@ -134,6 +134,7 @@ fn evicting_misses(rounds: usize) {
     };
     let (small, quick_small) = full(1000);
     let (large, quick_large) = full(1_000_000);
+    // Above all keys inserted so far, and never repeated, so that every lookup is a miss. One per arm, as the caches are.
     let next = [const { std::cell::Cell::new(10_000_000_u32) }; 4];
     let fresh_keys = |arm: usize, create: &dyn Fn(Key) -> u64| {
         let first = next[arm].get();

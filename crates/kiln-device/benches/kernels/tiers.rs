@@ -58,6 +58,7 @@ pub(crate) fn disk(bench: &mut Bench) {
         // Also stores the kernel.
         checks.expect(output(&warm, source.clone()) == output(&cold, source.clone()));
         let timed = |device: &Device, origin: Origin| {
+            // Otherwise the memory tier would answer.
             device.clear_kernels();
             let began = Instant::now();
             let kernel = device.kernel(source.clone()).unwrap();

@@ -106,6 +106,7 @@ impl Shared {
     }
 
     fn make(&self, random: &mut Rng) -> Option<Held> {
+        // Uniform in the logarithm, so that small size classes occur as often as large ones.
         let below = 1 << (1 + random.below(LARGEST_LOG2));
         let bytes = (1 + random.below(below)) as u64;
         let buffer = match self.device.buffer(bytes) {
@@ -117,6 +118,7 @@ impl Shared {
             }
         };
         self.checks.expect(buffer.bytes() == bytes);
+        // An odd multiplier is a bijection, so stamps stay unique, and small numbers differ in the high bytes as well.
         let stamp = self.stamps.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         buffer.map_write(|bytes| fill(bytes, stamp)).unwrap();
         Some(Held { buffer, stamp })

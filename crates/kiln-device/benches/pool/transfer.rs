@@ -91,6 +91,7 @@ impl<'a> Pair<'a> {
         self.device.synchronize().unwrap();
         let nanos = began.elapsed().as_nanos() as f64;
         checks.expect(buffer.read().unwrap() == data);
+        // The arms that read expect the original bytes.
         buffer.write(&self.data).unwrap();
         nanos
     }
