@@ -133,11 +133,13 @@ impl CpuDevice {
         run: impl FnOnce(Option<&mut KernelTimer>) -> Result<()>,
     ) -> Result<u64> {
         let mut timer = self.timer();
+        // Unwind-safe: the panic becomes an `Internal` error, and after one the device refuses all further work.
         let result = catch_unwind(AssertUnwindSafe(|| run(timer.as_mut()))).unwrap_or_else(|payload| {
             Err(Error::new(ErrorKind::Internal, format!("panicked: {}", panic_text(&*payload))))
         });
         let result = result.map_err(|error| {
             let error = error.context(format!("plan `{name}`"));
+            // An operand with invalid elements, such as an index out of range: the device remains usable.
             if error.kind() != ErrorKind::Internal {
                 return error;
             }

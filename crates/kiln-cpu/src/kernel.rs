@@ -151,6 +151,7 @@ impl Kernels {
         }
         let values = dispatch.values().iter();
         bound.extend(
+            // Values are uniforms, which WGSL cannot write.
             values.map(|value| BoundBuffer { data: value.bytes.as_ptr().cast_mut(), bytes: value.bytes.len() as u64 }),
         );
         check_bound(dispatch, &bound)?;
@@ -166,6 +167,7 @@ impl Kernels {
         }
         // Relaxed below: the flags guard no data, and `threads.run` returns only after all parts have completed.
         let (stopped, faulted) = (AtomicBool::new(false), AtomicBool::new(false));
+        // Does not overflow: less than 2^48 workgroups (65,535 along each axis) of at most 2^10 invocations.
         let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
             1
         } else {
@@ -184,6 +186,7 @@ impl Kernels {
             if stopped.load(Ordering::Relaxed) {
                 return;
             }
+            // The lock is released at the end of the statement, so threads do not wait for each other's kernels.
             let mut scratch = scratches.lock().pop().unwrap_or_default();
             // SAFETY: the launch checked the arguments against the program's declarations, and `check_bound` above
             // checked their order. The locks are held, so nothing else accesses the buffers. The code was compiled

@@ -43,6 +43,8 @@ impl KernelSanitizer {
         // Only buffers are compared: values are read-only, and each part has its own.
         let addresses: Vec<usize> =
             args.bindings[..dispatch.buffers().len()].iter().map(|bound| bound.data as usize).collect();
+        // Taken after the locks of the buffers, and held while the dispatch runs: its launch is taken out of the state,
+        // and must be back before another dispatch looks for it.
         let mut state = self.0.lock();
         let is_under_way = |launch: &Launch| {
             let is_same = Arc::ptr_eq(&launch.kernel, dispatch.kernel()) && launch.total == total;

@@ -38,9 +38,11 @@ impl Blocks {
     pub(crate) fn of(body: &Body) -> Option<Self> {
         let elements = body.space.elem_count();
         let takes_core = body.program.instructions.iter().any(|code| matches!(code, Instruction::Core { .. }));
+        // A core passes its results as runs of consecutive elements, which a block does not have.
         if elements < MIN_ELEMENTS || takes_core {
             return None;
         }
+        // Does not underflow: a space of rank 0 has one element, fewer than `MIN_ELEMENTS`.
         let last = body.space.rank() - 1;
         // An axis other than the last along which the operand is contiguous, if the last one has a large stride.
         let transposed_axis = |operand: &Operand| {
@@ -66,6 +68,7 @@ impl Blocks {
 
     /// Returns a block by its index, for blocks of at most `columns` columns. Adjacent indices have adjacent columns.
     pub(crate) fn block(&self, number: usize, columns: usize) -> Block {
+        // Mixed radix, least significant digit first: part of the row, block of rows, then all other axes.
         let across = self.columns.div_ceil(columns);
         let (number, column) = (number / across, number % across * columns);
         let down = self.rows.div_ceil(BLOCK_ROWS);

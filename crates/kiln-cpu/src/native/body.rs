@@ -76,6 +76,7 @@ impl TileProgram {
         // Machine code stores only contiguous words and `F16`: blocks are stored row by row, and other narrow
         // elements are converted from words.
         let store = store.filter(|&dtype| program.blocks.is_none() && (dtype.bytes() == 4 || dtype == DType::F16));
+        // A program without loops only copies or converts, which its loads and stores already do in one pass.
         if has_loops && let Some(code) = MachineCode::new(body, store, level) {
             program.use_machine_code(code, store.is_some());
         }
@@ -107,6 +108,8 @@ impl TileProgram {
         let mut tiles = Tiles { first: program.output() + 1, free: Vec::new(), count: 0 };
         let mut registers: Vec<Register> = Vec::with_capacity(instructions.len());
         for (index, instruction) in instructions.iter().enumerate() {
+            // 0 means unused, because instruction 0 has no earlier value to use. The placeholder keeps `registers`
+            // parallel to the instructions; no used instruction refers to it.
             if uses.last[index] == 0 && index + 1 < instructions.len() {
                 registers.push(Register::MAX);
                 continue;
@@ -158,6 +161,7 @@ impl TileProgram {
                 &Instruction::Cast { arg, from, to } => {
                     program.cost += 1;
                     match program.loops.cast(from, to, level) {
+                        // Shares the argument's register; `still_needed` keeps it until the last of both is dead.
                         [None, _] => registers[arg],
                         [Some(run), None] => {
                             let out = out(&mut tiles);
@@ -175,6 +179,8 @@ impl TileProgram {
                 }
             };
             registers.push(register);
+            // Only now, after the result has a register: a loop borrows its result mutably, so it must not share a
+            // tile with an argument.
             for dead in uses.ending(index) {
                 tiles.release(registers[dead], &program.constants, uses.still_needed(&registers, dead, index));
             }
@@ -188,8 +194,10 @@ impl TileProgram {
     /// gathered first.
     fn use_machine_code(&mut self, code: MachineCode, is_direct: bool) {
         let mut tiles = Tiles { first: self.output() + 1, free: Vec::new(), count: 0 };
+        // Machine code converts narrow elements itself, and takes scalars and splats as parameters.
         (self.narrow, self.constants) = (None, Vec::new());
         self.code.clear();
+        // All gathered inputs are live until the machine code runs, so no tile is reused.
         let mut registers = SmallVec::new();
         for &(argument, bytes) in code.arguments() {
             let register = match argument {
@@ -339,6 +347,8 @@ fn check(body: &Body) -> Result<()> {
         let (shape, space) = (operand.layout.shape(), &body.space);
         return Err(bug(format!("an operand has shape {shape} in a space of {space}")));
     }
+    // An instruction takes at most two tiles, so a quarter of the range keeps all registers below `MAX`, the
+    // placeholder for unused values.
     if body.program.instructions.len() + body.operands.len() > usize::from(Register::MAX / 4) {
         return Err(bug(format!("a program has {} instructions", body.program.instructions.len())));
     }

@@ -72,6 +72,7 @@ impl Columns {
         // SAFETY: these are the caller's rows.
         unsafe {
             self.add_some(folding, Rows { pitch, width, count, ..rows }, accumulators);
+            // The rows that do not fill a wide row go to the first columns; `fold` merges all columns of an accumulator.
             self.add_some(folding, rows.skip(count * together), accumulators);
         }
     }
@@ -84,6 +85,8 @@ impl Columns {
             // SAFETY: these are a subset of the caller's rows.
             unsafe { (folding.columns)(Rows { count, ..rows }, self) };
             rows = rows.skip(count);
+            // Rows are added in groups of `TOGETHER`, then one at a time; each group adds to a column once. The limit keeps
+            // the rounding error of the `f32` sums independent of the number of rows.
             self.additions += count / TOGETHER + count % TOGETHER;
             if self.additions >= MAX_ADDITIONS {
                 self.fold_sums(accumulators);
@@ -99,6 +102,7 @@ impl Columns {
             self.words[..self.width].chunks(accumulators.len()).zip(self.indices.chunks(accumulators.len()))
         {
             for ((accumulator, &word), &index) in accumulators.iter_mut().zip(words).zip(indices) {
+                // The sum is 0 because `fold_sums` has already added it.
                 (folding.join)(accumulator, &Accumulator { sum: 0.0, word, index });
             }
         }
@@ -158,6 +162,8 @@ unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows
                 // SAFETY: the row has `rest` more elements.
                 last[..rest].copy_from_slice(unsafe { std::slice::from_raw_parts(at(row), rest) });
                 let mut words = S::load::<V>(&last).words();
+                // If several rows are accumulated side by side, the lanes after a narrow row are columns too: the
+                // identity leaves them unchanged, zeros would not.
                 words[rest..].fill(F::START.word);
                 V::load(&words)
             };

@@ -123,12 +123,14 @@ impl<O: Order> Fold for Extremum<O> {
 pub(super) struct ArgExtremum<O>(PhantomData<O>);
 
 impl<O: Order> Fold for ArgExtremum<O> {
+    // Index 0 is the result if no element beats the identity: all are then equal, and the first one wins.
     const START: Accumulator = Extremum::<O>::START;
 
     #[inline(always)]
     fn add_run<V: Vector, S: Stored>(values: &[S::Bits], first: usize, accumulator: &mut Accumulator) {
         for (part, values) in values.chunks(INDEX_ELEMENTS).enumerate() {
             let word = extremum::<O, V, S>(values);
+            // The index is searched only in a part that wins. A tie loses, so that the earlier index stays.
             if !O::word_loses(word, accumulator.word) {
                 let index = first + part * INDEX_ELEMENTS + index_of::<O, V, S>(values, word);
                 *accumulator = Accumulator { sum: 0.0, word, index: index as u32 };
@@ -188,5 +190,6 @@ fn index_of<O: Order, V: Vector, S: Stored>(values: &[S::Bits], best: u32) -> us
         before += LANES;
     }
     let index = values[before..].iter().position(|&from| O::word_loses(best, S::word(from)));
+    // Always found: `best` is one of the values.
     before + index.unwrap_or(0)
 }

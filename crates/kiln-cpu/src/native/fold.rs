@@ -136,6 +136,7 @@ unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(
 ) {
     // SAFETY: the caller upholds the contract.
     let values: &[S::Bits] = unsafe { std::slice::from_raw_parts(from.cast(), len * accumulators.len()) };
+    // `len` is not 0, for which `chunks_exact` panics: `ReduceStep::reduce` returns early if nothing is reduced.
     for (accumulator, row) in accumulators.iter_mut().zip(values.chunks_exact(len)) {
         F::add_run::<V, S>(row, first, accumulator);
     }
@@ -151,6 +152,7 @@ impl Fold for Sum {
     fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _first: usize, accumulator: &mut Accumulator) {
         let (groups, rest) = values.as_chunks::<{ VECTORS * LANES }>();
         let mut wide = [0f64; LANES];
+        // A lane sums at most 64 terms in `f32` before it is widened, so its error does not grow with the row.
         for block in groups.chunks(SUM_ELEMENTS / (VECTORS * LANES)) {
             let mut sums = [V::splat(0); VECTORS];
             for group in block {
@@ -170,6 +172,7 @@ impl Fold for Sum {
         accumulator.sum += rest.iter().fold(0.0, |sum, &from| sum + f64::from(f32::from_bits(S::word(from))));
         if values.len() >= LANES {
             let [a, b, c, d, e, f, g, h] = wide;
+            // A fixed tree, with the distances of `Vector::fold` (4, 2, 1), so that every SIMD level gives the same bits.
             accumulator.sum += ((a + e) + (c + g)) + ((b + f) + (d + h));
         }
     }

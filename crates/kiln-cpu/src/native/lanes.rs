@@ -148,6 +148,7 @@ impl Vector for [u32; LANES] {
 
     #[inline(always)]
     fn fold(self, join: impl Fn(Self, Self) -> Self) -> u32 {
+        // A butterfly in the order of the AVX2 version, so that both select the same bits.
         [4, 2, 1].into_iter().fold(self, |words, step| join(words, std::array::from_fn(|lane| words[lane ^ step])))[0]
     }
 }
@@ -201,6 +202,7 @@ pub(super) mod avx2 {
 
         #[inline(always)]
         fn select(self, one: Self, other: Self) -> Self {
+            // Selects by byte, which is the same as by lane: a mask has all or no bits of a lane set.
             Self(unsafe { _mm256_blendv_epi8(other.0, one.0, self.0) })
         }
 
@@ -237,6 +239,7 @@ pub(super) mod avx2 {
         #[inline(always)]
         fn fold(self, join: impl Fn(Self, Self) -> Self) -> u32 {
             unsafe {
+                // Swaps the 128-bit halves, then the pairs within them, then neighbours: distances 4, 2 and 1.
                 let words = join(self, Self(_mm256_permute2x128_si256::<1>(self.0, self.0)));
                 let words = join(words, Self(_mm256_shuffle_epi32::<0b0100_1110>(words.0)));
                 let words = join(words, Self(_mm256_shuffle_epi32::<0b1011_0001>(words.0)));

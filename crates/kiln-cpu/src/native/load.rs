@@ -154,6 +154,7 @@ impl Load {
     pub(crate) unsafe fn gather_block(&self, memory: *const u8, block: Block, to: *mut u32) {
         let position = match &self.access {
             Access::Strided(axes) => decompose(axes, block.start, |_| {}),
+            // Contiguous: a splat is a constant or a parameter, and is never gathered.
             _ => block.start as isize,
         };
         let strides = self.block_strides.unwrap_or_default();
@@ -217,6 +218,8 @@ unsafe fn gather_block<T: Copy>(first: *const T, [down, across]: [isize; 2], blo
     let Block { rows, columns, .. } = block;
     // SAFETY: the caller upholds the contract.
     unsafe {
+        // The inner loop follows the smaller stride, so that each cache line is read once. The scattered accesses are
+        // the writes, to a tile in the L1 cache.
         if down.unsigned_abs() >= across.unsigned_abs() {
             for row in 0..rows {
                 copy_run(first.offset(row as isize * down), across, to.add(row * columns), columns);
@@ -239,6 +242,7 @@ unsafe fn gather_block<T: Copy>(first: *const T, [down, across]: [isize; 2], blo
 /// be large enough.
 unsafe fn gather<T: Copy>(first: *const T, axes: &[Axis], start: usize, to: *mut T, len: usize) {
     let mut index: SmallVec<[usize; 8]> = SmallVec::new();
+    // An odometer: coordinates and position are advanced by additions, because a division per row would be slow.
     let mut position = decompose(axes, start, |along| index.push(along));
     let Some((&inner, outer)) = axes.split_first() else { return };
     let mut done = 0;
@@ -247,6 +251,7 @@ unsafe fn gather<T: Copy>(first: *const T, axes: &[Axis], start: usize, to: *mut
         // SAFETY: the run is part of one row, which the axes reach, and `to` has room for the remaining elements.
         unsafe { copy_run(first.offset(position), inner.stride, to.add(done), run) };
         done += run;
+        // Back to the start of the row, since a first run may begin inside it; then carry into the outer axes.
         position -= index[0] as isize * inner.stride;
         index[0] = 0;
         for (axis, along) in outer.iter().zip(&mut index[1..]) {

@@ -100,6 +100,8 @@ fn each<T: Copy, U>(to: &mut [U], from: &[T], value: impl Fn(T) -> U) {
 #[inline(always)]
 fn nearest_bf16(bits: u32) -> u32 {
     let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
+    // Half of the last kept bit, less one, plus that bit: ties go to even. A carry into the exponent is right, up to
+    // infinity. It would turn some NaNs into zeros, so they are truncated; bit 0x40 keeps the mantissa nonzero.
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     if is_nan { bits >> 16 | 0x40 } else { rounded }
 }

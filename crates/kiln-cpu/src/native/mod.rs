@@ -157,6 +157,8 @@ impl NativePlan {
     /// `buffers` has the inputs first.
     fn bases(&self, buffers: &BufferSet<'_>, locked: &mut LockedBuffers<'_>) -> Result<Bases> {
         let written = self.requirements.len() - self.inputs;
+        // `run` lists the inputs first, `requirements` lists them last. There may be more than the steps read, but not
+        // fewer buffers than `written`: `check` compared the counts.
         let inputs = buffers.buffers().len() - written;
         let mut bases = Bases::with_capacity(self.requirements.len());
         for (index, requirement) in self.requirements.iter().enumerate() {
@@ -198,6 +200,7 @@ impl CompiledPlan for NativePlan {
         let written = run.slots.iter().chain(run.outputs).map(|buffer| (buffer, BufferUse::Write));
         let buffers = BufferSet::new(read.chain(written)).map_err(in_context)?;
         let mut last = 0;
+        // No lock is held between groups: a WGSL step locks the same buffers when it is submitted.
         for group in &self.groups {
             last = match group {
                 StepGroup::Wgsl(step) => {

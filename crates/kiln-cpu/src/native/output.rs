@@ -15,6 +15,7 @@ pub(crate) struct Output<'a> {
 
 impl HostOutput for Output<'_> {
     unsafe fn store(&self, start: usize, values: &mut [f32]) {
+        // Not 0, for which `step_by` and `chunks` panic.
         let length = values.len().max(1);
         // SAFETY: the caller upholds the contract.
         unsafe { self.store_rows(HostRows { start, pitch: length, length, width: length }, values) };
@@ -26,6 +27,7 @@ impl HostOutput for Output<'_> {
         let words: &[u32] = bytemuck::cast_slice(values);
         let starts = (start..).step_by(pitch);
         let rows = || starts.clone().zip(words.chunks(width)).map(|(start, row)| (start, &row[..length]));
+        // Callers promise exclusive access, but not bounds, so all rows are checked before the first is stored.
         for (start, row) in rows() {
             let is_inside = start.checked_add(row.len()).is_some_and(|end| end <= self.elements);
             assert!(is_inside, "elements {start} and {} more are within {}", row.len(), self.elements);

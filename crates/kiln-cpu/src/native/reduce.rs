@@ -59,6 +59,7 @@ impl Direct {
     fn of(input: &Body) -> Option<Self> {
         let [Instruction::Load { operand: 0 }] = input.program.instructions[..] else { return None };
         let Operand { dtype, layout } = input.operands.first()?;
+        // The accumulation loops read halves and words; bytes must be widened by the program.
         let is_read = layout.is_contiguous() && dtype.bytes() > 1;
         is_read.then(|| Self { dtype: *dtype, offset: layout.offset() })
     }
@@ -78,6 +79,7 @@ impl ReduceStep {
         let input = swapped.as_ref().unwrap_or(input);
         let last = input.program.instructions.last().ok_or_else(|| bug("a reduction has no instructions".into()))?;
         let (class, direct) = (input.class(last), Direct::of(input));
+        // The results of a program are words of the class; `F32` selects the loops over words for every class.
         let stored = direct.as_ref().map_or(DType::F32, |direct| direct.dtype);
         let folding = Folding::new(op, class, stored, level);
         let input = TileProgram::new(input, None, level)?;
@@ -227,6 +229,8 @@ impl ReduceStep {
             let len = reduced.len() * accumulators.len();
             let mut done = 0;
             while done < len {
+                // Either all rows of the batch fit in a tile and run at once, or it is a single row in several runs. So
+                // every accumulator gets `run / accumulators.len()` elements.
                 let run = tile_len.min(len - done);
                 // SAFETY: the elements of these rows are within the space; `run` returns a pointer to that many
                 // words.
@@ -293,6 +297,7 @@ impl ReduceStep {
     fn result(&self, accumulator: &Accumulator) -> u32 {
         match self.op {
             Reduce::Sum if self.class == Class::Float => (accumulator.sum as f32).to_bits(),
+            // Divided in `f64`, so that a mean is rounded to `f32` only once.
             Reduce::Mean => ((accumulator.sum / self.reduced as f64) as f32).to_bits(),
             Reduce::Sum | Reduce::Max | Reduce::Min => accumulator.word,
             Reduce::ArgMax | Reduce::ArgMin => accumulator.index,
@@ -324,6 +329,8 @@ fn prefers_columns(input: &Body, kept: usize) -> bool {
         return false;
     }
     let rank = input.space.rank();
+    // Each operand votes for the order in which its neighbours in memory are adjacent. A broadcast does not vote:
+    // it is equally fast in both.
     let votes = input.operands.iter().map(|operand| match (inner(0..kept, operand), inner(kept..rank, operand)) {
         (Some(0), _) | (_, Some(0) | None) | (None, _) => 0,
         (Some(kept), Some(reduced)) => i32::from(kept < reduced) - i32::from(reduced < kept),

@@ -95,6 +95,7 @@ impl PlanStep {
         let mut reads: SmallVec<[u32; 4]> = SmallVec::new();
         for (source, operand) in step.reads.iter().zip(kernel.operands()) {
             let buffer = find(source).ok_or_else(|| bug(format!("{source:?} does not exist")))?;
+            // Loops borrow the output mutably and the operands immutably, so they must not share memory.
             if buffer == writes {
                 return Err(bug(format!(
                     "{source:?} shares a buffer with value {}, which the step writes",
@@ -120,6 +121,7 @@ impl PlanStep {
             }
             reads.push(buffer as u32);
         }
+        // Copies of 64-bit elements run as copies of twice as many words. `bytes` and the checks above are unaffected.
         let words = kernel.as_word_copy();
         let (kernel, elements, dtype) = match &words {
             Some(words) => (words, elements * 2, DType::U32),
@@ -152,6 +154,7 @@ impl PlanStep {
     /// # Errors
     /// Returns `Internal` if a thread panicked, and the errors of the kernel.
     pub(crate) unsafe fn run(&self, bases: &[*mut u8], scalars: &[u32], workers: &PlanWorkers<'_>) -> Result<()> {
+        // A `Runner` requires a nonempty space, because it reads the element of each splat.
         if self.elements == 0 {
             return Ok(());
         }
@@ -195,6 +198,7 @@ impl StepCore {
         level: SimdLevel,
     ) -> Result<Self> {
         Ok(match core {
+            // A map has no core: its `Runner` would read the core's results through a null pointer.
             Core::Map if program.core.is_some() => {
                 return Err(bug("a program without a core reads the result of a core".into()));
             }
@@ -203,6 +207,8 @@ impl StepCore {
                 Self::Reduce(Box::new(ReduceStep::new(*op, input, *kept, program, level)?))
             }
             Core::Op { op, operands } => {
+                // A later step may raise the requirement of an input. The slice of this step still has all that it reads, and
+                // stays within the buffer.
                 let operand_bytes =
                     reads.iter().take(operands.len()).map(|&read| requirements[read as usize].bytes as usize).collect();
                 Self::Op { op: Arc::clone(op), operands: operands.clone(), body: program, operand_bytes }
@@ -231,6 +237,7 @@ unsafe fn run_map(program: &TileProgram, memory: Memory<'_>, elements: usize, wo
         // SAFETY: guaranteed by the caller; parts have disjoint blocks.
         unsafe {
             let runner = Runner::new(program, memory, elements, &mut arena);
+            // Part `p` begins at block `count * p / parts`: sizes differ by at most one, and no block is lost to rounding.
             let (columns, first) = (runner.block_columns(), |part| blocks.count(runner.block_columns()) * part / parts);
             for number in first(part)..first(part + 1) {
                 runner.run_block(blocks.block(number, columns), blocks.pitch);

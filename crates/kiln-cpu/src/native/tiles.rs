@@ -100,6 +100,7 @@ impl<'a> Runner<'a> {
     /// level of the program. The space must not be empty.
     #[inline(always)]
     pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
+        // Whole cache lines, so that every scratch tile is aligned to one.
         let longest = longest.next_multiple_of(LINE_WORDS);
         // Machine code without scratch tiles runs over the whole range at once.
         let is_free = program.machine.is_some() && program.tiles == 0;
@@ -111,6 +112,7 @@ impl<'a> Runner<'a> {
             let first = unsafe { load.first(memory) };
             bases.push(Base { start: first.cast_mut().cast(), mask: usize::MAX });
         }
+        // The core's register. `run` sets its address for each tile, so it does not advance by itself.
         bases.push(Base { start: std::ptr::null_mut(), mask: 0 });
         bases.push(Base { start: memory.output.cast(), mask: usize::MAX });
         bases.extend((0..program.tiles).map(|tile| Base { start: scratch.wrapping_add(tile * tile_len), mask: 0 }));
@@ -172,6 +174,8 @@ impl<'a> Runner<'a> {
                 |out| (program.loops.iota)(out, start as u32),
             );
         }
+        // Counts in words, so it is wrong for an output of narrower elements, but then the caller does not read it:
+        // the result is already stored.
         self.base(program.result).at(start)
     }
 
@@ -237,6 +241,7 @@ impl<'a> Runner<'a> {
 
     /// Returns the columns of a block that fits in a tile.
     pub(crate) fn block_columns(&self) -> usize {
+        // At least 4: a tile has `MIN_TILE` words or more, because a space in blocks has many more elements.
         self.tile_len / BLOCK_ROWS
     }
 

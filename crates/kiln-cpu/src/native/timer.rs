@@ -59,6 +59,7 @@ impl KernelTimer {
     /// Records steps that have run since the previous ones ended.
     pub(super) fn end(&mut self, timed: &TimedSteps) {
         let now = Instant::now();
+        // One clock reading is the end of these steps and the start of the next.
         let began = self.last.replace(now).unwrap_or(now);
         let TimedSteps { steps, name, cost } = timed;
         let time = Some((began, now.duration_since(began)));

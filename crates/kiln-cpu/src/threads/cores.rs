@@ -35,9 +35,11 @@ mod linux {
             if self.avoided == Some(own) {
                 return;
             }
+            // Set before the calls below, so that a refusal is not retried by every loop.
             self.avoided = Some(own);
             let Ok(mut allowed) = sched_getaffinity(None) else { return };
             allowed.unset(own);
+            // The caller may run only on this core, so the workers have no other.
             if allowed == CpuSet::new() {
                 return;
             }

@@ -72,6 +72,7 @@ impl Job {
 
     /// Returns whether all parts are taken; some may still be running.
     pub(super) fn is_taken(&self) -> bool {
+        // Relaxed: a stale value only makes a worker look for a part that is already taken.
         self.next.load(Ordering::Relaxed) >= self.parts
     }
 

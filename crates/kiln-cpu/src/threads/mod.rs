@@ -135,6 +135,7 @@ impl Threads {
             if state.workers.is_empty() {
                 state.workers = start(self.count - 1, &self.shared);
             }
+            // So that `is_empty` below ignores jobs that need no more workers.
             state.jobs.retain(|job| !job.is_taken());
             // A spinning worker is sure to serve only the first job; a second one must wake workers of its own.
             let looking = if state.jobs.is_empty() { state.looking } else { 0 };
@@ -148,6 +149,7 @@ impl Threads {
             }
             wake
         };
+        // After the lock is released, so that a woken worker does not block on it at once.
         for _ in 0..wake {
             self.shared.wake.notify_one();
         }
@@ -200,6 +202,7 @@ impl Shared {
                     Next::End => return None,
                     Next::Nothing => state.looking += 1,
                 }
+                // Read under the lock: a job announced before is seen by `next`, a later one changes the signal.
                 self.signal.load(Ordering::Relaxed)
             };
             let has_news = spin_until(|| self.signal.load(Ordering::Relaxed) != seen);
@@ -245,6 +248,7 @@ impl Drop for Threads {
         let workers = {
             let mut state = self.shared.state.lock();
             state.is_closing = true;
+            // Spinning workers check the state when the signal changes; `notify_all` below reaches only parked ones.
             self.shared.signal.fetch_add(1, Ordering::Relaxed);
             std::mem::take(&mut state.workers)
         };

@@ -146,6 +146,8 @@ impl Assembler {
         };
         // VEX stores the high bits of register numbers, and the first source, inverted.
         let high = |number: u8, at: u8| (!number >> 3 & 1) << at;
+        // Always the three-byte form, which can encode every register and opcode map. Without a first source its field
+        // must be 1111, which is 0 inverted.
         let second = high(register, 7) | high(index, 6) | high(base, 5) | opcode.map;
         let third = (!first.unwrap_or(0) & 15) << 3 | u8::from(wide) << 2 | opcode.prefix;
         self.bytes.extend([0xc4, second, third, opcode.byte]);
@@ -180,12 +182,14 @@ impl Assembler {
     /// Loads a pointer: element `index` of the array at rdi.
     pub(super) fn load_pointer(&mut self, to: General, index: usize) {
         let to = to as u8;
+        // mov to, [rdi + 8 * index]: REX.W, and REX.R for r8 and above.
         self.bytes.extend([0x48 | to >> 3 << 2, 0x8b, 0x80 | (to & 7) << 3 | General::Rdi as u8]);
         self.bytes.extend((8 * index as i32).to_le_bytes());
     }
 
     /// Allocates stack memory.
     pub(super) fn enter(&mut self, bytes: i32) {
+        // sub rsp, bytes. The frame is not aligned to vectors, so spills use unaligned moves.
         self.bytes.extend([0x48, 0x81, 0xec]);
         self.bytes.extend(bytes.to_le_bytes());
     }
@@ -211,6 +215,7 @@ impl Assembler {
             // sfence
             self.bytes.extend([0x0f, 0xae, 0xf8]);
         }
+        // Without `vzeroupper`, SSE code of the caller would pay for the dirty upper halves of the registers.
         // vzeroupper; add rsp, bytes; ret
         self.bytes.extend([0xc5, 0xf8, 0x77, 0x48, 0x81, 0xc4]);
         self.bytes.extend(bytes.to_le_bytes());
@@ -228,6 +233,8 @@ impl Assembler {
 
     /// Returns the code, followed by its literals.
     pub(super) fn finish(mut self) -> Vec<u8> {
+        // Aligned to a vector, so that no literal crosses a cache line: code begins at a page, and the streaming copy
+        // follows literals of 32 bytes.
         let first = self.bytes.len().next_multiple_of(32);
         for (at, end, literal) in self.fixes {
             let distance = (first + 32 * literal) as i32 - end as i32;

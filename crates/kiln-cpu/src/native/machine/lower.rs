@@ -103,6 +103,7 @@ impl Lowered {
                 &Instruction::Load { operand } => lowered.load(Argument::Operand(operand), dtypes[operand]),
                 &Instruction::Scalar { scalar, .. } => lowered.parameter(Parameter::Scalar(scalar)),
                 Instruction::Iota => lowered.load(Argument::Iota, DType::U32),
+                // The core passes words of its class; `F32` selects the load of unconverted words.
                 Instruction::Core { .. } => lowered.load(Argument::Core, DType::F32),
                 Instruction::Op { op, class, args } => {
                     let args: Vec<Value> = args.iter().map(|&arg| values[arg]).collect();
@@ -160,6 +161,7 @@ impl Lowered {
                 let high = self.push(VectorOp::Shift(Shift::Left, 24, a));
                 self.push(VectorOp::Shift(Shift::RightSigned, 24, high))
             }
+            // For example, AVX2 neither converts unsigned integers nor saturates when it converts floats.
             _ => return None,
         })
     }
@@ -179,6 +181,7 @@ impl Lowered {
                 Expression::IsNan(a) => self.push(VectorOp::Two(asm::CMPPS, Some(UNORDERED), [values[a]; 2])),
                 Expression::Bitcast(a) => values[a],
                 Expression::Convert(a) => {
+                    // `CVTPS2DQ` rounds by the current mode, which is irrelevant: the float is already integral.
                     let opcode = if step.ty == Type::F32 { asm::CVTDQ2PS } else { asm::CVTPS2DQ };
                     self.push(VectorOp::One(opcode, None, values[a]))
                 }
@@ -252,6 +255,7 @@ impl Lowered {
                 let greater = self.two(asm::PCMPGTD, [a, b]);
                 return Some(self.with_literal(asm::PXOR, greater, !0));
             }
+            // AVX2 has no unsigned comparison: a <= b if a is the unsigned minimum of both.
             Infix::Le => {
                 let smaller = self.two(asm::PMINUD, [a, b]);
                 return Some(self.two(asm::PCMPEQD, [smaller, a]));
@@ -262,6 +266,7 @@ impl Lowered {
 
     fn shift(&mut self, is_left: bool, a: Value, amount: Value) -> Value {
         match self.ops[amount] {
+            // Below 32: the trace masks every other amount, which makes it an `And` instead of a literal.
             VectorOp::Literal(bits) => {
                 self.push(VectorOp::Shift(if is_left { Shift::Left } else { Shift::Right }, bits as u8, a))
             }
@@ -291,6 +296,8 @@ impl Lowered {
         let (arguments, parameters) = (std::mem::take(&mut self.arguments), std::mem::take(&mut self.parameters));
         let mut order: Vec<VectorOp> = Vec::new();
         let mut places: Vec<Option<Value>> = vec![None; self.ops.len()];
+        // Depth-first search in postorder, without recursion: a value returns with `has_inputs` once its inputs have
+        // places. Arguments and parameters are renumbered, so that those of dead loads are not passed.
         let mut stack = vec![(result, false)];
         while let Some((value, has_inputs)) = stack.pop() {
             if places[value].is_some() {

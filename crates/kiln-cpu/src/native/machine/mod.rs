@@ -131,6 +131,7 @@ impl MachineCode {
     /// As [`run`](Self::run), from element `start`.
     #[cold]
     unsafe fn run_rest(&self, pointers: &Pointers, parameters: &[Broadcast], start: usize, len: usize) {
+        // The code loads and stores whole vectors, which would access memory past the end of the buffers.
         let mut blocks: SmallVec<[Broadcast; 12]> = SmallVec::from_elem([0; LANES], pointers.len());
         let copies: Pointers = blocks.iter_mut().map(|block| block.as_mut_ptr().cast()).collect();
         let output = self.arguments.len();
@@ -150,6 +151,7 @@ impl MachineCode {
     #[inline]
     unsafe fn call(&self, pointers: &Pointers, parameters: &[Broadcast], len: usize) {
         let is_aligned = |pointer: &*mut u8| (*pointer as usize).is_multiple_of(size_of::<Broadcast>());
+        // `MOVNTPS` faults on a misaligned address. Only the first must be checked: the loop advances by whole vectors.
         let offset = self.streaming.filter(|_| pointers.last().is_some_and(is_aligned)).unwrap_or(0);
         // SAFETY: `registers::emit` generated a function of this type at this offset.
         unsafe {

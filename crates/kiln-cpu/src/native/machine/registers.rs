@@ -110,6 +110,7 @@ impl<'a> Emitter<'a> {
             self.end -= 1;
             let register = self.end as Vector;
             self.assembler.vector(asm::MOVUPS, register, None, source);
+            // Not entered in `registers`: `take` allocates only below `end`, so it never spills a hoisted constant.
             self.homes[value].register = Some(register);
         }
     }
@@ -118,6 +119,8 @@ impl<'a> Emitter<'a> {
     fn pressure(&self) -> usize {
         let ops = &self.lowered.ops;
         let last_use = |value: Value| self.uses[value].first().copied().unwrap_or(value);
+        // A difference array: +1 where a value is defined, -1 after its last use; the running sum is the number of live
+        // values.
         let mut change = vec![0isize; ops.len() + 2];
         for value in (0..ops.len()).filter(|&value| !ops[value].is_constant()) {
             change[value] += 1;
@@ -162,6 +165,7 @@ impl<'a> Emitter<'a> {
                 let no = self.register(no, &mut held);
                 let yes = self.source(yes);
                 let to = self.result(index);
+                // The fourth operand, the mask register, is encoded in the upper half of the immediate.
                 self.write(asm::BLENDVPS, Some(mask << 4), to, Some(no), yes);
             }
             VectorOp::RoundHalf(a) => {
@@ -185,6 +189,7 @@ impl<'a> Emitter<'a> {
             let c = self.register(c, &mut held);
             let a = self.register(a, &mut held);
             let b = self.source(b);
+            // c = a * b + c
             self.assembler.vector(asm::FMADD231, c, Some(a), b);
             self.finish_in(index, c);
         } else if self.ends(a, index) && a != b && a != c && !self.is_in_memory(a) {
@@ -192,10 +197,12 @@ impl<'a> Emitter<'a> {
             if self.is_in_memory(b) && !self.is_in_memory(c) {
                 let c = self.register(c, &mut held);
                 let b = self.source(b);
+                // a = a * b + c, with b in memory
                 self.assembler.vector(asm::FMADD132, a, Some(c), b);
             } else {
                 let b = self.register(b, &mut held);
                 let c = self.source(c);
+                // a = a * b + c, where c may be in memory
                 self.assembler.vector(asm::FMADD213, a, Some(b), c);
             }
             self.finish_in(index, a);
@@ -211,6 +218,7 @@ impl<'a> Emitter<'a> {
             let to = self.take(&held);
             // `take` does not spill held registers, so the sources are still where they were.
             let (b, c) = (self.source(b), self.source(c));
+            // The instruction overwrites an operand, so c is copied to a new register first: to = a * b + to.
             let copy = if matches!(c, Source::Register(_)) { asm::MOVAPS } else { asm::MOVUPS };
             self.assembler.vector(copy, to, None, c);
             self.assembler.vector(asm::FMADD231, to, Some(a), b);
@@ -295,6 +303,7 @@ impl<'a> Emitter<'a> {
             Source::Register(register) => register,
             from => {
                 let register = self.take(held);
+                // Not recorded as the value's home: only `held` reserves the register, until the end of this instruction.
                 self.assembler.vector(asm::MOVUPS, register, None, from);
                 register
             }
@@ -348,11 +357,13 @@ impl<'a> Emitter<'a> {
         if let Some(free) = range.clone().find(|&at| self.registers[at].is_none() && !is_held(&at)) {
             return free as Vector;
         }
+        // Belady's rule: evict the value with the furthest next use. In a straight line the next uses are known.
         let next_use = |&at: &usize| self.registers[at].and_then(|value| self.uses[value].last().copied());
         let latest = range.filter(|at| !is_held(at)).max_by_key(next_use);
         let register = latest.expect("an instruction holds fewer registers than there are");
         if let Some(value) = self.registers[register].take() {
             self.homes[value].register = None;
+            // A value is assigned once, so a slot from an earlier spill is still valid.
             if self.homes[value].slot.is_none() {
                 self.assembler.vector(asm::MOVUPS_TO, register as Vector, None, stack(self.slots));
                 self.homes[value].slot = Some(self.slots);
