@@ -59,6 +59,7 @@ impl Error {
     /// Prefixes the message with context known to the calling layer (an op, a label, a path).
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
+        // Copies a shared error, so that its other holders do not see this context.
         Arc::make_mut(&mut self.0).context.push(context.into());
         self
     }

@@ -99,6 +99,7 @@ impl Reduce {
             Self::Sum => each([gradient.broadcast_to(&shape)]),
             Self::Mean => {
                 let count: usize = axes.iter().map(|&axis| shape[axis]).product();
+                // An empty mean has no elements to receive a gradient; 1 only keeps the factor finite.
                 each([gradient.broadcast_to(&shape) * (1.0 / count.max(1) as f64)])
             }
             // The gradient goes to the first maximum. It is found by index, because a recomputed value may round

@@ -159,6 +159,8 @@ impl Layout {
             self.shape.iter().copied().zip(self.strides.iter().copied()).filter(|&(length, _)| length != 1).collect();
         let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.rank());
         let (mut next, mut axis) = (0, 0);
+        // No index below runs past its end: both shapes have the same number of elements, so a smaller product on one
+        // side means that axes are left on that side.
         while next < old.len() {
             let (mut old_elements, first) = (old[next].0, next);
             next += 1;

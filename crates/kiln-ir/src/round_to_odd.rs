@@ -14,6 +14,7 @@
 /// assert_eq!(bf16::from_f32(x as f32), bf16::ONE, "rounded twice");
 /// ```
 pub fn f32_of(x: f64) -> f32 {
+    // A number that overflows to infinity steps back to the largest float, which is odd; a tiny one becomes the smallest.
     let nearest = x as f32;
     let back = f64::from(nearest);
     if back == x || x.is_nan() {

@@ -15,6 +15,7 @@ impl fmt::Display for Bytes {
         if self.0 < 1024 {
             return f.pad(&format!("{} B", self.0));
         }
+        // At most 6, the last unit, because a `u64` is below 16 EiB.
         let power = self.0.ilog2() / 10;
         let value = self.0 as f64 / (1u64 << (10 * power)) as f64;
         let digits = usize::from(value < 100.0 && value.fract() != 0.0);

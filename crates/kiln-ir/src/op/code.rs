@@ -179,6 +179,7 @@ macro_rules! wide_loop {
     ($ty:ty, $lane:ident, $count:tt, |$args:ident| $value:expr) => {
         |out: &mut [$ty], args: [&[$ty]; 3]| {
             let length = out.len();
+            // Slices of the same length, so that the compiler can remove the bounds checks in the loop.
             let args: [&[$ty]; $count] = std::array::from_fn(|arg| &args[arg][..length]);
             for (index, out) in out.iter_mut().enumerate() {
                 let $args: [$lane; $count] = std::array::from_fn(|arg| $lane(args[arg][index]));

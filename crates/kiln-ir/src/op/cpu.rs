@@ -23,6 +23,7 @@ pub(super) fn avx2<C: Code<N>, const N: usize>(out: &mut [u32], args: [&[u32]; 3
 #[inline(always)]
 fn run<C: Code<N>, M: Machine<Value = u32>, const N: usize>(out: &mut [u32], args: [&[u32]; 3]) {
     let length = out.len();
+    // Slices of the same length: a bounds check in the loop would prevent vectorization.
     let args: [&[u32]; N] = std::array::from_fn(|arg| &args[arg][..length]);
     for (index, out) in out.iter_mut().enumerate() {
         *out = C::run::<M>(std::array::from_fn(|arg| args[arg][index]));
@@ -258,6 +259,7 @@ impl<const FMA: bool> Float for F32<FMA> {
     }
     #[inline(always)]
     fn mul_add(self, factor: Self, term: Self) -> Self {
+        // Without the instruction, `f32::mul_add` is a call of a library function for each element.
         Self(if FMA { self.0.mul_add(factor.0, term.0) } else { self.0 * factor.0 + term.0 })
     }
     #[inline(always)]
@@ -283,6 +285,7 @@ impl<const FMA: bool> Float for F32<FMA> {
     #[inline(always)]
     fn nearest(self) -> (Self, I32) {
         let shifted = self.0 + TO_INTEGER;
+        // Both have the same exponent, so the difference of the bits is the integer, in two's complement.
         let integer = shifted.to_bits().wrapping_sub(TO_INTEGER.to_bits());
         (Self(shifted - TO_INTEGER), I32(integer as i32))
     }

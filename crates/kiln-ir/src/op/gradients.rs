@@ -17,6 +17,7 @@ pub(super) fn maximum<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients
 /// Passes the gradient to one of two operands, and 0 to the other. Unlike a multiplication by 0, a select keeps a NaN
 /// or infinity of `g` from the other.
 fn one_of_two<'a>(is_first: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    // Selects instead of multiplying by the mask: 0 times an infinite gradient would be NaN.
     each([g.only_where(is_first), is_first.apply(&WHERE, &[g.like(0.0), g])])
 }
 
@@ -37,6 +38,7 @@ pub(super) fn clamp<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'
 /// `b a^(b-1)`, 0 where `b` is 0, and `a^b log a`, 0 where `a` is not positive: the formulas may give NaN there.
 pub(super) fn pow<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let &[a, b] = x else { return Gradients::new() };
+    // Where `b` is 0 and `a` is 0, the product is 0 times infinity; the exponent's gradient likewise takes log 0.
     let base = (g * b * a.apply(&POW, &[b - 1.0])).only_where(b.apply(&NE, &[b.like(0.0)]));
     let exponent = (g * y * a.apply(&LOG, &[])).only_where(a.apply(&GT, &[a.like(0.0)]));
     each([base, exponent])

@@ -74,6 +74,7 @@ pub(super) fn exp_near_zero<T: Float>(r: T) -> T {
 /// product with n is exact.
 #[inline(always)]
 fn divide_by_ln_2<T: Float>(x: T) -> (T, T::Int) {
+    // 0.693_359_4 is 355/512, of 9 bits, and n has at most 8 where the result is used; 2.12e-4 is 355/512 - ln 2.
     let (n, integer) = (x * T::lit(std::f32::consts::LOG2_E)).nearest();
     let r = n.mul_add(T::lit(-0.693_359_4), x);
     (n.mul_add(T::lit(2.121_944_4e-4), r), integer)
@@ -84,8 +85,9 @@ fn divide_by_ln_2<T: Float>(x: T) -> (T, T::Int) {
 pub(super) fn exp<T: Float>(x: T) -> T {
     let (r, n) = divide_by_ln_2(x);
     // Adds n to the exponent field. Past the limits the field overflows, and the result is infinity or 0.
+    // A product with 2^n would not do: n is 128 for the largest arguments, and 2^128 is infinite.
     let value = T::from_bits(exp_near_zero(r).to_bits() + (n.to_bits() << T::Bits::lit(23)));
-    // `x + infinity` propagates NaN.
+    // The limits are the logarithms of the largest float and of the smallest normal one. `x + infinity` propagates NaN.
     let value = T::select(x.le(T::lit(88.722_83)), value, x + T::lit(f32::INFINITY));
     T::select(x.lt(T::lit(-87.336_54)), T::lit(0.0), value)
 }
@@ -94,6 +96,7 @@ pub(super) fn exp<T: Float>(x: T) -> T {
 #[inline(always)]
 pub(super) fn exp2<T: Float>(x: T) -> T {
     let (n, integer) = x.nearest();
+    // `x - n` is exact, and 0 for an integer x, which makes the power exact.
     let value = exp_near_zero((x - n) * T::lit(std::f32::consts::LN_2));
     let value = T::from_bits(value.to_bits() + (integer.to_bits() << T::Bits::lit(23)));
     let value = T::select(x.lt(T::lit(128.0)), value, x + T::lit(f32::INFINITY));
@@ -165,6 +168,7 @@ pub(super) fn log<T: Float>(x: T) -> T {
     let (m, n) = split(x);
     let f = m - T::lit(1.0);
     let square = f * f;
+    // The terms are added from the smallest to the largest. n ln 2 is split as in `divide_by_ln_2`.
     let small = n.mul_add(T::lit(-2.121_944_4e-4), log_rest(f, square));
     let small = square.mul_add(T::lit(-0.5), small);
     log_or_limit(x, n.mul_add(T::lit(0.693_359_4), f + small))
@@ -238,6 +242,7 @@ fn sin_from<T: Float>(x: T, quarters: u32) -> T {
     let (rest, n) = angle(x);
     let n = n + T::Bits::lit(quarters);
     let odd = (n & T::Bits::lit(1)).ne(T::Bits::lit(0));
+    // Quadrants 2 and 3 are negative: bit 1 of n moves to the sign bit.
     T::select(odd, cos_near_zero(rest), sin_near_zero(rest)).flip_sign(n << T::Bits::lit(30))
 }
 
@@ -259,6 +264,7 @@ pub(super) fn tan<T: Float>(x: T) -> T {
     let (rest, n) = angle(x.abs());
     let (sin, cos) = (sin_near_zero(rest), cos_near_zero(rest));
     let odd = (n & T::Bits::lit(1)).ne(T::Bits::lit(0));
+    // In odd quadrants, tan(r + pi/2) = -cos r / sin r.
     let tan = T::select(odd, cos, sin) / T::select(odd, -sin, cos);
     tan.flip_sign(x.to_bits())
 }
@@ -272,6 +278,7 @@ pub(super) fn tanh<T: Float>(x: T) -> T {
     // The result rounds to 1 from 10 on.
     let magnitude = at_most(x.abs(), 10.0);
     let far = T::lit(1.0) - T::lit(2.0) / (exp_in_range(magnitude + magnitude) + T::lit(1.0));
+    // Below 0.625 the difference from 1 would cancel leading bits; from there on the result is above 1/2.
     T::select(magnitude.lt(T::lit(0.625)), near, far).copysign(x)
 }
 
@@ -294,6 +301,7 @@ pub(super) fn silu<T: Float>(x: T) -> T {
 pub(super) fn gelu<T: Float>(x: T) -> T {
     // Here -2u is 88.47, so the result is -0 from here down.
     let x = at_least(x, -10.05);
+    // -2u: the factors are 2 sqrt(2/pi) and 0.044715 times that.
     let u = (x * x).mul_add(T::lit(-0.071_354_814), T::lit(-1.595_769_2)) * x;
     x / one_plus_exp(u)
 }
@@ -306,6 +314,7 @@ pub(super) fn erf<T: Float>(x: T) -> T {
         square,
         [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 0.112_819_925, -0.376_125_34, 0.128_379_17],
     );
+    // The constant term of p is 2/sqrt(pi) - 1; adding x itself last rounds better than a factor of 1.128.
     let near = p.mul_add(x, x);
     // The result rounds to 1 from 4 on.
     let t = at_most(x.abs(), 4.0);
@@ -313,6 +322,7 @@ pub(super) fn erf<T: Float>(x: T) -> T {
         t,
         [-1.728_534_7e-5, 3.831_971_3e-4, -3.883_964_4e-3, 2.425_462_2e-2, -0.106_777_88, -0.634_846_7, -0.128_717_51],
     );
+    // erfc t = e^(t (q - 1)). It is below 0.2 here, so the difference from 1 does not cancel.
     let far = T::lit(1.0) - exp_in_range(q.mul_add(t, -t));
     T::select(t.lt(T::lit(0.927_734_4)), near, far).copysign(x)
 }

@@ -215,6 +215,8 @@ impl ElementOp {
     /// numbers to zero. Integers are exact.
     pub fn error_bound(&self, dtype: DType) -> Tolerance {
         let Tolerance { ulps, absolute } = self.accuracy;
+        // The error of the computation in `f32`, in ULP of the narrower dtype, plus half an ULP for the store. The smallest
+        // normal number is added because subnormal results may be flushed to zero.
         let (rounding, scale) = match dtype {
             _ if self.signature == Signature::Compare => return Tolerance::EXACT,
             DType::F32 => (0.0, 1.0),

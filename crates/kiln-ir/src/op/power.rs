@@ -7,6 +7,7 @@ use super::math::{at_least, at_most, exp_near_zero, polynomial, scale, split};
 /// Clears the low 12 bits of the mantissa.
 #[inline(always)]
 fn head<T: Float>(x: T) -> T {
+    // 12 of the 24 significant bits remain, so the product of two heads is exact.
     T::from_bits(x.to_bits() & T::Bits::lit(0xffff_f000))
 }
 

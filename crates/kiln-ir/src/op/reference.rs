@@ -7,6 +7,7 @@ use std::f64::consts::PI;
 
 /// Returns the softmax or log-softmax of a row.
 pub fn softmax(row: &[f64], log: bool) -> Vec<f64> {
+    // Subtracting the maximum keeps every exponential at most 1, so that the sum cannot overflow.
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = row.iter().map(|number| (number - largest).exp()).sum();
     let share = |number: &f64| if log { number - largest - sum.ln() } else { (number - largest).exp() / sum };

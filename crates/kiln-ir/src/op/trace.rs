@@ -384,6 +384,7 @@ macro_rules! integer_division {
         impl Div for $lane {
             type Output = Self;
             fn div(self, other: Self) -> Self {
+                // The divisor is never 0, as `Infix::Div` promises; the quotient by its replacement is discarded.
                 let by_zero = other.eq(Self::small(0));
                 let divisor = Self::select(by_zero, Self::small(1), other);
                 let quotient = Self(push(Type::$ty, Expression::Infix(Infix::Div, self.0, divisor.0)));

@@ -127,6 +127,7 @@ impl<'a> Fuser<'a> {
             live[output] = true;
             users[output] += 1;
         }
+        // Liveness: inputs precede their users, so one pass in reverse reaches everything that an output depends on.
         for node in (0..count).rev() {
             if live[node] {
                 for &input in &graph.nodes[node].inputs {
@@ -179,6 +180,7 @@ impl<'a> Fuser<'a> {
 
     pub(super) fn store(&mut self, node: NodeId, reason: StoreReason) {
         self.stored[node] = true;
+        // Several rounds may store a node for different reasons; the first one is reported.
         self.reasons[node].get_or_insert(reason);
     }
 
@@ -217,6 +219,7 @@ impl<'a> Fuser<'a> {
                 Op::Cast => Some(1),
                 Op::Element(op) => Some(if op.is_cheap() { 1 } else { COSTLY }),
             };
+            // Counts a shared input once per use, so costs can double with each node: the additions saturate.
             let below = || node.inputs.iter().map(|&input| costs[input]).fold(0, u32::saturating_add);
             costs.push(own.map_or(0, |own| below().saturating_add(own)));
         }
@@ -235,8 +238,10 @@ impl<'a> Fuser<'a> {
                     Use::None => None,
                     Use::One { program, .. } => {
                         round.sizes[program] += 1;
+                        // `>=`, because a program has at least one leaf (a load, scalar or iota) in addition to its nodes.
                         (round.sizes[program] >= self.target.max_instructions).then_some(StoreReason::Instructions)
                     }
+                    // Recomputed in each kernel: it reads no memory, so that is cheaper than a store and loads.
                     _ if self.generators[id] > 0 => None,
                     Use::Paths { .. } => (round.costs[id] > CHEAP).then_some(StoreReason::Views),
                     Use::Programs if self.is_cast_input(node) => None,
@@ -267,6 +272,7 @@ impl<'a> Fuser<'a> {
         let input = node.inputs[0];
         let is_expanding = node.ty.shape.elem_count() > self.graph.nodes[input].ty.shape.elem_count();
         if used != Use::None && is_expanding && round.costs[input] > CHEAP {
+            // The base precedes this view, so this round has yet to visit it, and makes it a root.
             self.store(self.base(input), StoreReason::Broadcast);
         }
         round.uses[input].add(match used {
@@ -289,6 +295,7 @@ impl<'a> Fuser<'a> {
                 if !self.paths.keeps_order(path, &self.graph.nodes[id].ty.shape) {
                     Some(StoreReason::Reordered)
                 } else if program % 2 == 1 || round.cores[program / 2].is_some() {
+                    // An odd program is the prologue of a reduction, whose kernel has that reduction as its core.
                     Some(StoreReason::SecondCore)
                 } else {
                     round.cores[program / 2] = Some(id);
@@ -330,6 +337,7 @@ impl<'a> Fuser<'a> {
             }
             Op::Kernel(op) => {
                 for (index, &operand) in node.inputs.iter().enumerate() {
+                    // Views are free if the kernel accepts their layout: then their base is stored, otherwise a copy.
                     if self.operand(&**op, index, operand).is_some() {
                         let base = self.base(operand);
                         if !matches!(self.graph.nodes[base].op, Op::Input(_)) {
@@ -419,6 +427,8 @@ impl<'a> Fuser<'a> {
             self.paths.apply(path, &stored).is_some()
         };
         // Strides can always express the outermost view of a stored node.
+        // `views` is not empty: without views the path is the identity or the permutation of a reduction, and strides
+        // can express both.
         let &(node, _) = views.iter().rev().find(is_readable).unwrap_or(&views[0]);
         (node, StoreReason::Reshape)
     }
@@ -426,6 +436,7 @@ impl<'a> Fuser<'a> {
     /// Lowers every kernel. If one fails, stores a node; another round is then needed.
     fn lower(&mut self, cores: &[Option<NodeId>]) -> Result<(Vec<Lowered>, bool)> {
         let (mut kernels, mut is_changed) = (Vec::new(), false);
+        // The roots of this round. Nodes stored below have no core assigned yet; they are lowered in the next round.
         for root in (0..self.graph.nodes.len()).filter(|&id| self.stored[id] && self.live[id]).collect::<Vec<_>>() {
             let kernel = lower::kernel(self, root, cores[root]);
             let excess = kernel.as_ref().map_or(Ok(None), |kernel| limit::excess(self.graph, self.target, kernel))?;
@@ -443,6 +454,7 @@ impl<'a> Fuser<'a> {
 
 impl Use {
     fn add(&mut self, other: Self) {
+        // The join of the lattice None < One < Paths < Programs.
         *self = match (*self, other) {
             (Self::None, other) | (other, Self::None) => other,
             (a, b) if a == b => a,

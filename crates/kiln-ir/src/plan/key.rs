@@ -83,6 +83,7 @@ const END: u64 = 11;
 
 fn write_head(words: &mut Vec<u64>, kind: u64, inputs: &[NodeId], ty: &TensorType, with_lengths: bool) {
     let (dtype, rank, arity) = (ty.dtype as u64, ty.shape.rank() as u64, inputs.len() as u64);
+    // Rank and arity determine how many words follow, so that different nodes cannot produce the same sequence.
     words.push(kind | dtype << 8 | rank << 16 | arity << 32);
     words.extend(inputs.iter().map(|&input| input as u64));
     if with_lengths {
@@ -131,6 +132,7 @@ fn write_node(words: &mut Vec<u64>, op: &Op, inputs: &[NodeId], ty: &TensorType,
             // The type id distinguishes kernels with the same name.
             let mut hasher = DefaultHasher::new();
             let any: &dyn Any = &**op;
+            // Type ids and the addresses of ops differ between builds or processes, so a key is valid only in its process.
             any.type_id().hash(&mut hasher);
             let attributes = op.attributes();
             words.extend([hasher.finish(), attributes.len() as u64]);

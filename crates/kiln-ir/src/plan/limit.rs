@@ -26,6 +26,8 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
     if operands <= target.max_operands && instructions <= target.max_instructions {
         return Ok(None);
     }
+    // The prologue and the epilogue count against one limit: whatever uses the core's result needs
+    // all operands of the core and the whole prologue.
     let mut core = Needs { operands: (0..core_operands).collect(), instructions: BTreeSet::new() };
     let mut parts = Vec::new();
     if let Some(prologue) = prologue {
@@ -36,6 +38,7 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
     let epilogue = needs(&kernel.body, &core, core_operands, prologue.map_or(0, count));
     parts.extend(kernel.body_nodes.computed.iter().map(|&(node, value)| (node, epilogue[value].clone())));
     let too_many_operands = operands > target.max_operands;
+    // The largest part leaves the least for the rest, so that few extra kernels are needed.
     let largest = parts
         .into_iter()
         .filter(|(node, needs)| {

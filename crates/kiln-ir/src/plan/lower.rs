@@ -72,6 +72,7 @@ pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) 
     let space = &graph.nodes[root].ty.shape;
     let mut epilogue = Lowerer::new(fuser, core);
     epilogue.value(root, IDENTITY, true)?;
+    // A hand-written kernel is guaranteed the output's shape as the space of its epilogue, so its axes are not merged.
     let (body, body_nodes, _) = epilogue.finish(space, space.rank(), !matches!(lowered_core, Core::Op { .. }));
     Ok(Lowered { root, core: lowered_core, core_nodes, body, body_nodes })
 }
@@ -124,6 +125,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
                 value
             }
         };
+        // The caller's other operands are not seen through these views.
         self.views.truncate(depth);
         Ok(value)
     }
@@ -142,6 +144,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
                 let scalar = self.fuser.numbers[id];
                 Ok(self.push(Instruction::Scalar { scalar, class: dtype.class() }))
             }
+            // The instruction gives the index in the kernel's space, which must have the elements of the node in order.
             Op::Iota if self.fuser.paths.keeps_order(path, &node.ty.shape) => Ok(self.push(Instruction::Iota)),
             Op::Iota => Err((id, StoreReason::Iota)),
             Op::Cast => {

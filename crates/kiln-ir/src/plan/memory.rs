@@ -30,6 +30,7 @@ pub(super) fn assign(plan: &mut Plan) {
                 plan.slots.len() - 1
             });
         plan.slots[slot] = plan.slots[slot].max(bytes);
+        // A value that nothing reads still occupies its slot while its step runs.
         taken_until[slot] = last_reads[value].max(written);
         plan.values[value].place = Place::Slot(slot);
     }

@@ -127,6 +127,7 @@ impl Plan {
         plan.notes.extend(notes);
         memory::assign(&mut plan);
         if cfg!(debug_assertions) {
+            // The graph that was planned, which `split` may have created.
             graph.verify()?;
             plan.verify(&graph)?;
         }

@@ -11,6 +11,7 @@ pub(super) fn simplify(space: &Shape, kept: usize, operands: &mut [Operand]) -> 
         let still = Layout::strided(space.clone(), &vec![0; space.rank()], 0);
         operands.iter_mut().for_each(|operand| operand.layout = still.clone());
     }
+    // Kept and reduced axes are iterated by different counters, so an axis of one group never merges with the other.
     let [(mut lengths, mut merged), (reduced, others)] = [0..kept, kept..space.rank()].map(|axes| {
         let strides: Vec<&[isize]> = operands.iter().map(|operand| &operand.layout.strides()[axes.clone()]).collect();
         Layout::merge_axes(&space[axes], &strides)

@@ -41,6 +41,7 @@ fn parts(graph: &OpGraph, node: &OpNode, limit: usize) -> Option<(usize, usize)>
     }
     let axis = axes.iter().copied().filter(|&axis| shape[axis] > 1).min()?;
     let length = shape[axis];
+    // Only divisors, so that all parts have equal length and the split is a reshape.
     let small = (1..=length.isqrt()).filter(|divisor| length.is_multiple_of(*divisor));
     let divisors = small.flat_map(|divisor| [divisor, length / divisor]).filter(|&parts| 1 < parts && parts < elements);
     let parts = divisors.min_by_key(|&parts| parts.max(elements / parts))?;
@@ -67,6 +68,7 @@ impl Splitter {
     /// Appends the reduction of each part, and returns the reduction of the partial results.
     fn reduce_parts(&mut self, op: Reduce, axes: &[usize], node: &OpNode, axis: usize, parts: usize) -> OpNode {
         let TensorType { shape, dtype } = self.graph.nodes[node.inputs[0]].ty.clone();
+        // Partial results keep the computed dtype: rounding each to `f16` or `bf16` would lose digits.
         let wide = dtype.computed();
         let elements = shape.elem_count() / node.ty.shape.elem_count();
         self.notes.push(format!("`{}` of {elements} elements is split into {parts} partial reductions", op.name()));
@@ -78,6 +80,7 @@ impl Splitter {
         let cut = self.view(node.inputs[0], Shape::from(lengths.clone()), dtype);
         in_parts.iter().for_each(|&reduced| lengths[reduced] = 1);
         let ty = TensorType { shape: Shape::from(lengths.clone()), dtype: wide };
+        // Recursive: a part that is still too long is split again.
         let partial = self.push(OpNode { op: Op::Reduce(op, in_parts), inputs: [cut].as_slice().into(), ty });
         // The elements of each part are reduced to length 1. Removing that axis restores the node's rank.
         lengths.remove(axis + 1);

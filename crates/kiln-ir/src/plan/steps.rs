@@ -38,6 +38,7 @@ pub(super) fn build(graph: &OpGraph, target: &Target, fused: Fused) -> Plan {
         builder.plan.outputs.push(PlanOutput { source, layout });
     }
     for &node in &graph.held {
+        // A held node that is not stored has the index `usize::MAX`, for which there is no value.
         if let Some(value) = builder.plan.values.get_mut(builder.value_of[node]) {
             value.place = Place::Dedicated;
             builder.plan.held.push((node, builder.value_of[node]));
@@ -89,6 +90,7 @@ impl Builder<'_> {
         if !stores {
             self.convert(&wide, output);
         }
+        // The last value: the converted one if there are two.
         self.value_of[root] = self.plan.values.len() - 1;
     }
 

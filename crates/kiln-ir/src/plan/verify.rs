@@ -120,6 +120,7 @@ impl Plan {
     pub fn verify(&self, graph: &OpGraph) -> Result<()> {
         let inputs: Vec<_> = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_))).collect();
         let mut holds: Vec<Option<usize>> = vec![None; self.slots.len()];
+        // Empty values have no step, so they count as written.
         let mut is_written: Vec<bool> = self.values.iter().map(|value| value.ty.bytes() == 0).collect();
         for (index, step) in self.steps.iter().enumerate() {
             self.verify_step(step, &inputs).map_err(|error| error.context(format!("step {index}")))?;

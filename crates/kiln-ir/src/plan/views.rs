@@ -45,6 +45,8 @@ impl Paths {
             && let Some(segment) = outer.checked_sub(1).map(|index| &self.segments[index])
             && segment.view == View::Reshape
         {
+            // Both keep the row-major order, so the outer reshape alone is enough. If it restores the input's shape, the
+            // two cancel.
             return if segment.shape == *input { segment.outer } else { outer };
         }
         let segment = PathSegment { outer, view: view.clone(), shape: shape.clone() };
@@ -63,6 +65,7 @@ impl Paths {
     /// Returns the layout seen from the space; `None` if strides cannot express it.
     pub(super) fn apply(&self, path: Path, layout: &Layout) -> Option<Layout> {
         let (mut layout, mut path) = (layout.clone(), path);
+        // From the node to the space: the last segment is the view nearest to the node.
         while path != IDENTITY {
             let segment = &self.segments[path - 1];
             layout = segment.view.apply(&layout, &segment.shape)?;

@@ -125,6 +125,7 @@ impl Writer<'_> {
             }
             &Instruction::Cast { arg, from, to } => {
                 let arg = format!("v{arg}");
+                // The store rounds to this dtype anyway; rounding here too would repeat the work.
                 if is_last && to.is_float() && self.stored == Some(to) {
                     return calls.conversions.cast_before_rounding(from, to, self.four, &arg);
                 }

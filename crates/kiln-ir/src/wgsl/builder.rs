@@ -96,6 +96,7 @@ impl<'a> WgslBuilder<'a> {
             }
         }
         let mut output = self.memory("output".to_string(), "out", self.output.dtype);
+        // A buffer has one declaration. If single elements are stored too, `finish4` stores four of them separately.
         output.in_fours = four && (!one || output.is_packed());
         let mut text = String::new();
         if one {
@@ -112,6 +113,7 @@ impl<'a> WgslBuilder<'a> {
                 memories.push(memory);
             }
         }
+        // After the epilogue: generating it recorded which load functions it calls.
         for memory in &mut memories {
             text += &self.load_functions(memory, main);
         }
@@ -192,6 +194,7 @@ impl<'a> WgslBuilder<'a> {
         let words = self.params.len() + self.calls.scalars.len();
         if words > 0 {
             arguments.push(WgslArgument::Params);
+            // Array elements in a uniform are 16 bytes apart, so four words share a `vec4`.
             let (binding, fours) = (memories.len() + 1, words.div_ceil(4));
             let _ = writeln!(text, "@group(0) @binding({binding}) var<uniform> params: array<vec4<u32>, {fours}>;");
         }

@@ -19,6 +19,7 @@ const HELPERS: [&str; 10] = [
     return ((bits >> {U}(16u)) & {U}(0x8000u)) | select(large, {U}(0x7e00u), size > {U}(0x7f800000u));
 }
 ",
+    // A subnormal half is a multiple of 2^-24, and the product is a normal `f32`, so it is exact on every driver.
     "fn half_to_float{4}(bits: {U}) -> {F} {
     let size = bits & {U}(0x7fffu);
     let normal = (size << {U}(13u)) + {U}(0x38000000u);
@@ -28,18 +29,22 @@ const HELPERS: [&str; 10] = [
     return bitcast<{F}>(large | ((bits & {U}(0x8000u)) << {U}(16u)));
 }
 ",
+    // Rounds to nearest, ties to even. NaN is truncated and made quiet, because the carry could turn it into a number.
     "fn float_to_brain{4}(x: {F}) -> {U} {
     let bits = bitcast<{U}>(x);
     let rounded = (bits + {U}(0x7fffu) + ((bits >> {U}(16u)) & {U}(1u))) >> {U}(16u);
     return select(rounded, (bits >> {U}(16u)) | {U}(0x40u), (bits & {U}(0x7fffffffu)) > {U}(0x7f800000u));
 }
 ",
+    // Converts only numbers in range: 2147483520 is the largest `f32` below 2^31. NaN, which `clamp` may change, is
+    // tested afterwards.
     "fn float_to_int{4}(x: {F}) -> {I} {
     let inside = {I}(clamp(x, {F}(-2147483648.0), {F}(2147483520.0)));
     let clamped = select(inside, {I}(2147483647), x >= {F}(2147483648.0));
     return select(clamped, {I}(0), (bitcast<{U}>(x) & {U}(0x7fffffffu)) > {U}(0x7f800000u));
 }
 ",
+    // Likewise; 4294967040 is the largest `f32` below 2^32.
     "fn float_to_uint{4}(x: {F}) -> {U} {
     let inside = {U}(clamp(x, {F}(0.0), {F}(4294967040.0)));
     let clamped = select(inside, {U}(4294967295u), x >= {F}(4294967296.0));

@@ -114,6 +114,7 @@ impl Frame {
         let is_whole = |&stride: &isize| stride % 4 == 0;
         let others_whole = others.iter().all(|part| match &part.addressing[operand] {
             Addressing::Constant => true,
+            // It advances by one element per index, so that rows begin at any index, not only at multiples of 4.
             Addressing::Contiguous => part.lengths.iter().all(|&length| length == 1),
             Addressing::Stride(step) => is_whole(step),
             Addressing::Strides(strides) => strides.iter().all(is_whole),
@@ -157,6 +158,7 @@ impl Frame {
                 continue;
             }
             let is_last = index + 1 == self.parts.len();
+            // If rows are whole, one decomposition serves all four lanes: `index` adds the lane to the last coordinate.
             let lanes = if is_last && !self.rows_are_whole() { lanes } else { 1 };
             for lane in 0..lanes {
                 self.part_coordinates(text, part, lane);
@@ -219,6 +221,7 @@ fn part(counter: &'static str, lengths: &[usize], layouts: &[&Layout], from: usi
     };
     let own: Vec<Layout> = layouts.iter().map(|layout| own(layout)).collect();
     let addressing: Vec<Option<Addressing>> = own.iter().map(simple_addressing).collect();
+    // Only operands that need coordinates restrict the merging of axes: fewer axes mean fewer divisions.
     let strided = own.iter().zip(&addressing).filter(|(_, addressing)| addressing.is_none());
     let strided: Vec<&[isize]> = strided.map(|(layout, _)| layout.strides()).collect();
     let (lengths, strides) = Layout::merge_axes(lengths, &strided);

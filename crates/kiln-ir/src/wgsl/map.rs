@@ -14,6 +14,7 @@ pub(super) fn render(kernel: &Kernel, features: WgslFeatures) -> WgslKernel {
     let quads = kernel.output.shape.elem_count().div_ceil(4) as u32;
     builder.param("quads", quads);
     let nothing = type_name(kernel.output.dtype.class(), true);
+    // More than 65,535 workgroups are several rows of a grid (see `grid`); excess invocations do nothing.
     let main = format!(
         "@compute @workgroup_size({WORKGROUP})
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {{

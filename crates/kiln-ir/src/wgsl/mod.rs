@@ -117,6 +117,7 @@ pub struct WgslGuarantees {
 /// Returns `Unsupported` if a hand-written kernel has no WGSL for its operands; `TooLarge` if a reduction has more
 /// elements than its counters can hold.
 pub fn render(kernel: &Kernel, features: WgslFeatures) -> Result<WgslKernel> {
+    // Holds for generated kernels: a map has no workgroup memory, and a reduction writes its part before the barrier.
     let written_first = |rendered: WgslKernel| {
         let guarantees = WgslGuarantees { workgroup_is_written: true, ..rendered.guarantees };
         WgslKernel { guarantees, ..rendered }

@@ -40,6 +40,9 @@ impl Division {
         let four = operands > 0 && (0..operands).all(|operand| frame.four(operand) != VectorLoad::Separate);
         let across = !four && frame.prefers_first(operands) && kept > 1;
         let steps = reduced.div_ceil(if four { 4 } else { 1 });
+        // Few steps: one invocation per result, nothing to combine. Across: adjacent invocations read adjacent results,
+        // and more lanes share a result if there are fewer results. Otherwise a subgroup or 32 lanes per result, or a
+        // whole workgroup if many elements are reduced.
         let (lanes, results, in_subgroup) = match (across, steps, kept, features.subgroup_size) {
             (_, 0..=8, ..) => (1, 64, false),
             (true, _, 16384.., _) => (1, 64, false),
@@ -157,6 +160,7 @@ impl Text {
                 // Gives both zeros one key, so that an arg-reduction returns the first of them.
                 let zero = format!("select(bits, {uint}(0u), bits == {uint}(0x80000000u))");
                 let bits = if self.is_arg() { zero } else { "bits".to_string() };
+                // Maps floats to unsigned integers of the same order: negative numbers are inverted, others get the top bit.
                 let order = format!("select(b | {uint}(0x80000000u), ~b, b >= {uint}(0x80000000u))");
                 format!(
                     "    let bits = bitcast<{uint}>(x);
@@ -205,6 +209,7 @@ impl Text {
         text += &if self.division.whole {
             format!("let four = {item};\n            ")
         } else {
+            // Lanes past the end contribute the identity: 0 is neutral in a sum, and the smallest key.
             let zero = type_name(if self.is_sum() { self.class } else { Class::Uint }, true);
             format!("let four = select({zero}(), {item}, indices < vec4<u32>(p_reduced()));\n            ")
         };
@@ -242,6 +247,7 @@ impl Text {
                 "    }\n",
             )
         } else {
+            // Excess results get an empty range instead of a return: all invocations must reach the barriers below.
             let (lane, result) = if across {
                 (format!("local / {results}u"), format!("local % {results}u"))
             } else {
@@ -324,6 +330,8 @@ fn main(
         }
         let distance = if across { results } else { 1 };
         let mut text = "    shared_parts[local] = part;\n".to_string();
+        // Tree reduction: each round joins the upper half of the lanes, a power of two, into the lower half. The barrier
+        // separates the writes of one round from the reads of the next.
         let mut half = lanes / 2;
         while half > 0 {
             text += &format!(
