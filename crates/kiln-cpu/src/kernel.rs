@@ -158,6 +158,7 @@ impl Kernels {
 
         let workgroups = dispatch.workgroups();
         let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
+        // A limit beyond the range of the clock is no limit.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let args = LaunchArgs { bindings: &bound, workgroups, deadline };
         if let Some(sanitizer) = &self.sanitizer {

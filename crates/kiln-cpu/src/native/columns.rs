@@ -146,6 +146,7 @@ pub(super) unsafe fn add_columns<F: Fold, V: Vector, S: Stored>(rows: Rows, colu
 unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows, columns: &mut Columns) {
     let from: *const S::Bits = rows.from.cast();
     let (vectors, rest) = (rows.width / LANES, rows.width % LANES);
+    // Columns are padded to whole vectors, so a partial vector of the row still has a whole vector of accumulators.
     let sums = columns.sums.as_chunks_mut().0[..rows.width.div_ceil(LANES)].iter_mut();
     let lanes = sums.zip(columns.words.as_chunks_mut().0).zip(columns.indices.as_chunks_mut().0);
     for (vector, ((sums, words), indices)) in lanes.enumerate() {

@@ -38,6 +38,7 @@ pub(crate) struct Axis {
 impl Load {
     pub(crate) fn new(operand: &Operand, blocks: Option<Blocks>) -> Self {
         let (dtype, layout) = (operand.dtype, &operand.layout);
+        // A single element is both a splat and contiguous; as a splat it is read once instead of for each tile.
         let access = if layout.is_splat() {
             Access::Splat
         } else if !layout.is_contiguous() {
