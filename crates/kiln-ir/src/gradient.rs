@@ -222,6 +222,7 @@ impl<'a> Expr<'a> {
     /// Sums over broadcast axes down to `shape`: the gradient of a broadcast.
     pub fn sum_to(self, shape: &Shape) -> Self {
         let from = self.shape();
+        // A broadcast adds leading axes and repeats axes of length 1; the gradient is summed over both kinds.
         let new = from.rank() - shape.rank();
         let axes: Axes =
             (0..from.rank()).filter(|&axis| axis < new || (shape[axis - new] == 1 && from[axis] != 1)).collect();

@@ -95,6 +95,7 @@ macro_rules! constructors {
         ) -> Self {
             let mut all = [(0.0, 0.0); 3];
             let mut index = 0;
+            // A `while`, because a `const fn` cannot iterate with `for`.
             while index < $arity {
                 all[index] = intervals[index];
                 index += 1;

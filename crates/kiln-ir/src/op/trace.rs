@@ -163,10 +163,12 @@ impl Drop for Recording {
 
 /// Records an op.
 pub(super) fn record<C: Code<N>, const N: usize>() -> Trace {
+    // If the op's function panics, its steps must not become part of the next recording on this thread.
     let _recording = Recording;
     let args = C::OPERANDS.map(|class| match class {
         Some(Class::Float) => Type::F32,
         Some(Class::Int) => Type::I32,
+        // A boolean argument is 0 or 1 as `u32`; `TracedMask::load` compares it with 0.
         Some(Class::Uint) | None => Type::U32,
         Some(Class::Wide) => unreachable!("64-bit ops run only on the CPU"),
     });
@@ -207,6 +209,7 @@ impl Type {
     fn literal(self, bits: u32, four: bool) -> String {
         let literal = match self {
             Self::F32 => format!("{:?}f", f32::from_bits(bits)),
+            // A conversion, because `-2147483648i` is the negation of a literal that is out of range.
             Self::I32 => format!("i32({})", bits as i32),
             Self::U32 => format!("{bits}u"),
             Self::Bool => format!("{}", bits != 0),
@@ -254,6 +257,7 @@ impl Trace {
                 let _ = writeln!(text, "    var w{id} = {bits:#x}u;");
                 format!("{ty}(bitcast<f32>(w{id}))")
             }
+            // Finite literals are written where they are used.
             Expression::Literal(_) => return,
             Expression::Prefix(operator, a) => format!("{}{}", operator.symbol(), of(a)),
             Expression::Infix(operator, a, b) => format!("{} {} {}", of(a), operator.symbol(), of(b)),
@@ -512,6 +516,7 @@ impl Float for TracedFloat {
         Self::call(Function::Round, self)
     }
     fn nearest(self) -> (Self, TracedInt) {
+        // Rounded first: WGSL truncates and `CVTPS2DQ` rounds to nearest, but both convert an integral float exactly.
         let rounded = self.round();
         (rounded, TracedInt(push(Type::I32, Expression::Convert(rounded.0))))
     }

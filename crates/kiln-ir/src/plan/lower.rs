@@ -117,6 +117,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
             (id, under) = below;
             is_stored = self.fuser.stored[id];
         }
+        // By path too: under another path, an element of the space needs another element of the node.
         let value = match self.values.get(&(id, under)) {
             Some(&value) => value,
             None => {
@@ -171,6 +172,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
             op => {
                 debug_assert_eq!(self.core, Some(id), "only the core is not computed by instructions");
                 let value = self.push(Instruction::Core { class: dtype.class() });
+                // 8-bit elements are summed in words, so only the total wraps.
                 Ok(if matches!(op, Op::Reduce(Reduce::Sum, _)) { self.wrap(value, dtype) } else { value })
             }
         }

@@ -30,6 +30,7 @@ impl Step {
         let all = self.kernel.operands().map(read_bytes);
         let Core::Op { op, operands } = &self.kernel.core else { return all.sum() };
         let types: Vec<TensorType> = operands.iter().map(Operand::ty).collect();
+        // Operands of the epilogue follow those of the core; they are read as a whole.
         let limit = |index: usize| if index < types.len() { op.read_bytes(index, &types) } else { u64::MAX };
         all.enumerate().map(|(index, bytes)| bytes.min(limit(index))).sum()
     }
@@ -155,6 +156,7 @@ pub(super) fn unfused_bytes(graph: &OpGraph, live: &[bool]) -> u64 {
 /// Returns the bytes read from an input; for a view, at most those of its base.
 fn unfused_read(graph: &OpGraph, input: NodeId) -> u64 {
     let mut node = &graph.nodes[input];
+    // The minimum along the chain: a broadcast reads at most its base, and a slice at most itself.
     let mut bytes = node.ty.bytes();
     while let Op::View(_) = node.op {
         node = &graph.nodes[node.inputs[0]];

@@ -86,6 +86,7 @@ fn is_view(view: &View, input: &Shape, output: &Shape) -> bool {
         View::Reshape => input.elem_count() == output.elem_count(),
         &View::Slice { axis, start, step } => {
             axis < input.rank() && *output == input.with(axis, output[axis]) && {
+                // With a negative step the last element is the lowest, so both ends are checked.
                 let last = start as isize + step * (output[axis] as isize - 1);
                 output[axis] == 0 || start < input[axis] && (0..input[axis] as isize).contains(&last)
             }
@@ -106,6 +107,7 @@ fn verify_reduce(op: Reduce, axes: &[usize], input: &TensorType, ty: &TensorType
         Reduce::ArgMax | Reduce::ArgMin => ty.dtype == DType::U32,
     };
     check!(dtype_fits, "{op:?} of {} does not produce {}", input.dtype, ty.dtype);
+    // Without elements, a sum is 0 and a mean is NaN, but there is no maximum or minimum.
     let takes_nothing = matches!(op, Reduce::Sum | Reduce::Mean);
     check!(takes_nothing || reduced > 0 || ty.shape.elem_count() == 0, "{op:?} expected elements, found none");
     Ok(())
@@ -138,6 +140,7 @@ impl Plan {
                     self.slots[slot] >= step.kernel.output.bytes(),
                     "step {index} writes past the end of slot {slot}"
                 );
+                // A step stores results while it still reads its operands, so they must not share a slot.
                 let shares = |read: &Source| match *read {
                     Source::Value(value) => self.values[value].place == Place::Slot(slot),
                     Source::Input(_) => false,
@@ -164,6 +167,7 @@ impl Plan {
     fn verify_range(&self, source: Source, operand: &Operand, inputs: &[&OpNode]) -> Result<()> {
         let (range, dtype) = match source {
             Source::Input(input) => match &inputs[input].op {
+                // The plan knows only the elements of the layout, not the size of the buffer.
                 Op::Input(layout) => (layout.range(), inputs[input].ty.dtype),
                 _ => (0..0, inputs[input].ty.dtype),
             },
@@ -190,6 +194,7 @@ impl Plan {
                 let class = verify_body(input, None)?;
                 let rows: usize = input.space[..*kept].iter().product();
                 check!(rows == output.shape.elem_count(), "expected {} rows, found {rows}", output.shape.elem_count());
+                // An arg-reduction produces indices, whatever the class of its elements.
                 Some(if matches!(op, Reduce::ArgMax | Reduce::ArgMin) { Class::Uint } else { class })
             }
             Core::Op { op, operands } => {

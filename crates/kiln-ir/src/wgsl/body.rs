@@ -62,6 +62,7 @@ impl Calls {
     }
 
     fn scalar(&mut self, scalar: usize, class: Class) -> String {
+        // Numbered by first use, so that the uniform has only the scalars of this kernel.
         let position = self.scalars.iter().position(|&known| known == scalar).unwrap_or_else(|| {
             self.scalars.push(scalar);
             self.scalars.len() - 1
@@ -118,6 +119,7 @@ impl Writer<'_> {
             }
             Instruction::Iota if self.four => format!("vec4<u32>({}) + vec4<u32>(0u, 1u, 2u, 3u)", self.number),
             Instruction::Iota => self.number.to_string(),
+            // The parameter of `finish` and `finish4`.
             Instruction::Core { .. } => "value".to_string(),
             Instruction::Op { op, class, args } => {
                 let args: Vec<String> = args.iter().map(|arg| format!("v{arg}")).collect();

@@ -88,6 +88,7 @@ impl<'a> WgslBuilder<'a> {
 
     /// Completes the kernel. `main` contains the entry point and everything it needs besides the functions above.
     pub fn finish(mut self, main: &str, workgroups: [u32; 3]) -> WgslKernel {
+        // The author's source is not parsed, so calls are found by text: only functions that are called are generated.
         let (one, four) = (main.contains("finish("), main.contains("finish4("));
         let frame = Frame::whole(self.body, "body");
         if one || four {
@@ -132,6 +133,7 @@ impl<'a> WgslBuilder<'a> {
             main.contains(&format!("{name}(")) || calls.loads.contains(&name)
         };
         let load4 = called("load4");
+        // `load4` calls both.
         let (load, quad) = (called("load") || load4, called("quad") || load4);
         memory.in_fours = quad;
         let mut text = String::new();

@@ -169,6 +169,7 @@ impl Frame {
     fn part_coordinates(&self, text: &mut String, part: &Part, lane: usize) {
         let name = part.counter;
         let mut rest = if lane == 0 { name.to_string() } else { format!("({name} + {lane}u)") };
+        // Mixed radix from the innermost axis. The outermost coordinate is the last quotient and needs no remainder.
         for axis in (1..part.lengths.len()).rev() {
             let length = self.length_name(part, axis);
             let _ = writeln!(text, "    let {name}{axis}_{lane} = {rest} % p_{length}();");

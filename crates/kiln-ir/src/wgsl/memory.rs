@@ -48,6 +48,7 @@ impl Memory {
             (Packing::None, true) => format!("vec4<{scalar}>"),
             (Packing::None, false) => scalar.to_string(),
             (Packing::Pairs, true) => "vec2<u32>".to_string(),
+            // Four bytes are one word, so they need no wider type.
             (Packing::Pairs, false) | (Packing::Fours, _) => "u32".to_string(),
         }
     }
@@ -61,6 +62,7 @@ impl Memory {
     pub(super) fn load(&self, conversions: &mut Conversions) -> String {
         let Self { variable: x, suffix, dtype, .. } = self;
         let class = type_name(dtype.class(), false);
+        // A buffer has one declaration, so an element of a buffer in fours is a component of its group.
         let word = match (self.packing(), self.in_fours) {
             (Packing::None, true) => format!("{x}[i >> 2u][i & 3u]"),
             (Packing::None, false) => format!("{x}[i]"),
@@ -125,6 +127,7 @@ impl Memory {
                 let lane = |lane: usize| self.store(&format!("4u * {index} + {lane}u"), &format!("{value}[{lane}]"));
                 (0..4).map(lane).collect::<Vec<_>>().join("\n    ")
             }
+            // Whole words: one invocation writes all elements of a word, so no two invocations share one.
             (Packing::Pairs, _) => {
                 let bits = conversions.pack(self.dtype, true, value);
                 format!("let w = {bits};\n    {x}[{index}] = w.xz | (w.yw << vec2<u32>(16u));")
