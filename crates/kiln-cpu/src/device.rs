@@ -222,6 +222,7 @@ impl DeviceApi for CpuDevice {
     }
 
     fn notify(&self, _: u64, waker: Waker) {
+        // Every numbered submission is complete, so there is nothing to wait for.
         waker.wake();
     }
 
@@ -251,6 +252,7 @@ impl RawMemory for CpuDevice {
 
     fn wait(&self, submission: u64) -> Result<()> {
         let last = self.completed();
+        // A submission completes before `submit` returns its number, so a higher number was never returned.
         if submission > last {
             let message = format!("CPU device expected a submission up to {last}, found {submission}");
             return Err(Error::new(ErrorKind::InvalidArgument, message));

@@ -212,6 +212,7 @@ impl Lowered {
 
     fn prefix(&mut self, prefix: Prefix, ty: Type, a: Value) -> Value {
         match (prefix, ty) {
+            // Flips the sign bit, because 0 - x would give 0 instead of -0 for x = 0.
             (Prefix::Neg, Type::F32) => self.with_literal(asm::PXOR, a, 0x8000_0000),
             (Prefix::Neg, _) => {
                 let zero = self.literal(0);
@@ -281,6 +282,7 @@ impl Lowered {
             Function::Abs => self.with_literal(asm::PAND, a, 0x7fff_ffff),
             Function::Sqrt => self.push(VectorOp::One(asm::SQRTPS, None, a)),
             Function::InverseSqrt => {
+                // Not `RSQRTPS`, which has only 12 correct bits: the result must equal that of the loops.
                 let root = self.push(VectorOp::One(asm::SQRTPS, None, a));
                 let one = self.literal(1f32.to_bits());
                 self.two(asm::DIVPS, [one, root])

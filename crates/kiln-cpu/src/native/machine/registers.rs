@@ -340,6 +340,7 @@ impl<'a> Emitter<'a> {
     /// Removes the op's uses of its inputs, and frees the registers of those that are now dead.
     fn release_inputs(&mut self, index: usize) {
         for &input in self.lowered.ops[index].inputs() {
+            // `retain`, because an op may use a value twice.
             self.uses[input].retain(|at| *at != index);
             if self.uses[input].is_empty()
                 && !self.lowered.ops[input].is_constant()
