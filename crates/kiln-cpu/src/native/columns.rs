@@ -164,7 +164,7 @@ unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows
                 last[..rest].copy_from_slice(unsafe { std::slice::from_raw_parts(at(row), rest) });
                 let mut words = S::load::<V>(&last).words();
                 // If several rows are accumulated side by side, the lanes after a narrow row are columns too: the
-                // identity leaves them unchanged, zeros would not.
+                // identity leaves them unchanged, while a zero can be a maximum.
                 words[rest..].fill(F::START.word);
                 V::load(&words)
             };

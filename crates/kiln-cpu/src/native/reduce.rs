@@ -329,8 +329,8 @@ fn prefers_columns(input: &Body, kept: usize) -> bool {
         return false;
     }
     let rank = input.space.rank();
-    // Each operand votes for the order in which its neighbours in memory are adjacent. A broadcast does not vote:
-    // it is equally fast in both.
+    // Each operand votes for the order in which its neighbours in memory are adjacent. One that is broadcast along
+    // an inner axis does not vote.
     let votes = input.operands.iter().map(|operand| match (inner(0..kept, operand), inner(kept..rank, operand)) {
         (Some(0), _) | (_, Some(0) | None) | (None, _) => 0,
         (Some(kept), Some(reduced)) => i32::from(kept < reduced) - i32::from(reduced < kept),
