@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 
 /// Returns the elements of an operand's memory. Trailing bytes that are no whole element are left out.
 pub(crate) fn elements<'a, T: Pod>(operand: &HostOperand<'a>) -> &'a [T] {
+    // `cast_slice` panics for a partial element or wrong alignment. Operands are aligned for their dtype (`HostOperand::bytes`).
     let whole = operand.bytes.len() / size_of::<T>() * size_of::<T>();
     bytemuck::cast_slice(&operand.bytes[..whole])
 }

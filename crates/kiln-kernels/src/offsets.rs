@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 /// axes is part of the text; lengths and strides are parameters.
 pub(crate) fn offsets<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, iter: &StridedIter<N>) -> String {
     let (axes, start) = iter.parts();
+    // The outermost coordinate is what is left after the divisions, so the length of that axis is not needed.
     for (number, axis) in axes.iter().enumerate().skip(1) {
         builder.param(&format!("{name}_length{number}"), axis.length as u32);
     }

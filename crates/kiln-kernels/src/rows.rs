@@ -47,6 +47,7 @@ pub(crate) trait Pass<V> {
 pub(crate) fn read<V: Vector, T: Stored>(row: &[T], fill: f32, pass: &mut impl Pass<V>) {
     let (whole, rest) = row.as_chunks::<LANES>();
     let (groups, singles) = whole.as_chunks::<TOGETHER>();
+    // Which accumulator takes an element depends on the length alone, so the rounding of a sum does not depend on threads.
     for group in groups {
         for (accumulator, from) in group.iter().enumerate() {
             pass.take(accumulator, T::load(from));
@@ -86,6 +87,7 @@ pub(crate) fn load_rest<V: Vector, T: Stored>(rest: &[T], fill: f32) -> V {
     let mut elements = [T::zeroed(); LANES];
     elements[..rest.len()].copy_from_slice(rest);
     let mut lanes = T::load::<V>(&elements).lanes();
+    // Filled as `f32`, after the conversion: 16-bit floats cannot represent every `fill`, such as the center of a norm.
     lanes[rest.len()..].fill(fill);
     f32::load(&lanes)
 }
@@ -121,12 +123,14 @@ pub(crate) fn each_row<T: Stored>(
     compute: impl Fn(&[T], &mut [f32]) + Sync,
 ) -> Result<()> {
     let (x, layout) = (elements::<T>(&call.operands[0]), call.operands[0].layout);
+    // Also excludes rows of length 0, by which the code below divides.
     if layout.shape().elem_count() == 0 {
         return Ok(());
     }
     let (rows, length) = rows_of(layout);
     let together = (STORE_LEN / length).max(1);
     parallel_for(call.workers, rows.items(), (8 + length / 4) * cost, |range| {
+        // The capacity is whole rows, as `put` requires.
         let mut results = Results::new(call.output, range.start * length, together.min(range.len()) * length);
         let end = range.end * length;
         rows.each(range, |[offset]| {

@@ -25,9 +25,11 @@ impl<const N: usize> StridedIter<N> {
     /// Creates an iterator over these lengths, with the strides of each tensor and the offset of its first element.
     pub(crate) fn new(lengths: &[usize], strides: [&[isize]; N], start: [isize; N]) -> Self {
         let mut axes: SmallVec<[Axis<N>; 6]> = SmallVec::new();
+        // An axis of length 1 is never stepped along. Its stride may have any value and would prevent merging.
         for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
             let strides = std::array::from_fn(|tensor| strides[tensor][axis]);
             match axes.last_mut() {
+                // In every tensor, the end of this axis is the next item of the outer one.
                 Some(outer) if (0..N).all(|tensor| outer.strides[tensor] == strides[tensor] * length as isize) => {
                     *outer = Axis { length: outer.length * length, strides };
                 }
@@ -84,6 +86,7 @@ fn each<const N: usize>(axes: &[Axis<N>], start: [isize; N], range: Range<usize>
     if range.is_empty() {
         return;
     }
+    // An odometer: divides once to find the first item, then increments the innermost coordinate and carries.
     let mut coordinates: SmallVec<[usize; 6]> = SmallVec::from_elem(0, axes.len());
     let (mut offsets, mut rest) = (start, range.start);
     for (axis, coordinate) in axes.iter().zip(&mut coordinates).rev() {
@@ -99,6 +102,7 @@ fn each<const N: usize>(axes: &[Axis<N>], start: [isize; N], range: Range<usize>
             if *coordinate < axis.length {
                 break;
             }
+            // Carries to the next axis, and returns to the start of this one.
             *coordinate = 0;
             step(&mut offsets, axis, -(axis.length as isize));
         }

@@ -105,6 +105,7 @@ impl Load<'_> {
         } else {
             (format!("{index} % {groups}u"), format!("{index} / {groups}u"))
         };
+        // `select` evaluates both values, so the address is clamped even where the loaded number is dropped.
         let numbers = (0..4).map(|lane| {
             let loaded = format!("load_{}(min(at + {lane}u * {next_line}, p_{name}_last()))", self.operand);
             format!("select(0.0, {loaded}, inside)")
@@ -135,6 +136,7 @@ pub(crate) fn products(sum: &str, step: [&str; 2], rows: Tile, columns: Tile) ->
             let _ = writeln!(text, "            let {name}{four} = {};", tile.own(step, four));
         }
     }
+    // An outer product: with two groups of each operand, four loads from workgroup memory serve 16 vector multiply-adds.
     for (row, four) in sums(rows, columns) {
         let _ = writeln!(text, "            {sum}{row}_{four} += a{}[{}] * b{four};", row / 4, row % 4);
     }

@@ -108,6 +108,8 @@ pub(crate) mod avx2 {
         fn permute<const MASK: usize>(self) -> Self {
             let x = self.0;
             Self(unsafe {
+                // Two bits select the source of each lane, the lowest lane last. Shuffles stay within 128-bit halves, so `MASK & 4` is a swap
+                // of the halves.
                 let x = match MASK & 3 {
                     1 => _mm256_shuffle_epi32::<0b10_11_00_01>(x),
                     2 => _mm256_shuffle_epi32::<0b01_00_11_10>(x),
@@ -163,6 +165,7 @@ pub(crate) mod avx2 {
         fn blend<const BIT: usize>(self, other: Self) -> Self {
             Self(unsafe {
                 match BIT {
+                    // The mask applies to each 128-bit half. The remaining `BIT`, 8, selects the half itself.
                     1 => _mm256_blend_epi16::<0b1010_1010>(self.0, other.0),
                     2 => _mm256_blend_epi16::<0b1100_1100>(self.0, other.0),
                     4 => _mm256_blend_epi16::<0b1111_0000>(self.0, other.0),

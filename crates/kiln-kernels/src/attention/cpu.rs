@@ -26,6 +26,7 @@ const NO_SCORE: f32 = f32::MIN;
 pub(super) fn run(op: &Attention, call: &HostCall<'_>) -> Result<()> {
     let (q_shape, v_shape) = (call.operands[0].layout.shape(), call.operands[2].layout.shape());
     let (heads, m) = (q_shape[0] * q_shape[1], q_shape[2]);
+    // Without keys (n = 0) there are still results to store: zeros.
     if heads * m * v_shape[3] == 0 {
         return Ok(());
     }
@@ -92,6 +93,7 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
         // these results.
         unsafe {
             for (queries, memory) in blocks() {
+                // Padding queries are 0, and their results are not stored.
                 let part = task.q.part(queries.start, queries.len(), 0, d);
                 part.pack::<COLUMNS>(task.level, memory.queries, d * COLUMNS);
                 vector::at(task.level, Initialize { memory, d, e, scale: op.scale });
@@ -109,6 +111,7 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
                 }
             }
             for (queries, memory) in blocks() {
+                // Without an epilogue, results go straight to the output; otherwise through scratch memory.
                 let start = (head * task.q.rows + queries.start) * e;
                 let output = call.output.floats().map(|output| output.wrapping_add(start));
                 let results = output.unwrap_or(results);
@@ -124,6 +127,7 @@ fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, que
 /// Returns one past the last key that any of these queries may attend to.
 fn key_end(op: &Attention, task: &Head<'_>, queries: &Range<usize>) -> usize {
     let (m, n) = (task.q.rows, task.k.rows);
+    // Query i attends to keys up to i + n - m. The subtraction is last and saturates, because n may be less than m.
     if op.causal { (queries.end + n).saturating_sub(m).min(n) } else { n }
 }
 
@@ -186,6 +190,7 @@ unsafe fn score(
 /// Adds the weighted values to the rescaled results.
 fn accumulate(task: &Head<'_>, memory: Memory, keys: usize, v: Side) {
     let Memory { width, accumulated, scores, factors, .. } = memory;
+    // The weights of a key are a row, which is a step of this product: they serve as panels without packing.
     let b = Side { first: scores, lane: 1, step: width as isize, panel: COLUMNS as isize };
     let (rows, panels, c) = (task.v.columns, width / COLUMNS, Rows { first: accumulated, row: width });
     vector::at(task.level, Block { steps: keys, rows, panels, a: v, b, before: Some(c), scale: Some(factors), c });
@@ -208,6 +213,7 @@ impl Work for Initialize {
         let scale = V::splat(self.scale);
         // SAFETY: the scratch memory is as long as its rows.
         unsafe {
+            // Scaling the queries once takes fewer multiplications than scaling their score with every key.
             for index in (0..self.d * width).step_by(LANES) {
                 V::load(queries.add(index)).mul(scale).store(queries.add(index));
             }

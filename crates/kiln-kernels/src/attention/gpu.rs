@@ -48,6 +48,7 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
         let message = format!("attention on a GPU expected values of at most {MAX_ELEMENTS} elements, found {values}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
+    // Three quarters of the iterations that the strictest driver allows an invocation in all of its loops.
     let most = 3 * wgsl::LOOP_STEPS;
     let tiles = values[3].div_ceil(V.lines());
     let steps = |form: Form| form.loop_steps(queries[3]) * values[2].div_ceil(K.lines());
@@ -163,6 +164,7 @@ impl Form {
         };
         let steps =
             self.steps(|step| products(&format!("result{tile}_"), [&format!("first + {step}"), &step], WEIGHTS, V));
+        // The first barrier waits until the tile is complete, the second until it is no longer read.
         let barrier = line(3, "workgroupBarrier();");
         self.load(&values) + &barrier + &steps + &barrier
     }
@@ -185,6 +187,7 @@ fn accumulators(tiles: usize) -> String {
 
 /// Renders the masking of scores with `NO_SCORE`, and the exchange of the largest score among the invocation's keys.
 fn block_maximum() -> String {
+    // The maxima overwrite the tile of the keys. The loop over the steps ends with a barrier, so no invocation reads keys any more.
     let mut text = line(2, "let scale = bitcast<f32>(p_scale());");
     for (key, four) in sums(K, Q) {
         let attended = (0..4).map(|lane| {
@@ -220,6 +223,7 @@ fn running_maximum() -> String {
 fn weights(tiles: usize) -> String {
     let mut text = String::new();
     for (key, four) in sums(K, Q) {
+        // Selected by the mask: until a query attends to a key, its maximum is `NO_SCORE` too, and the exponential of the difference is 1.
         let weight = format!("exp(score{key}_{four} - largest{four})");
         text += &line(2, &format!("let weight{key}_{four} = select(vec4<f32>(), {weight}, attended{key}_{four});"));
         text += &line(2, &format!("sum{four} += weight{key}_{four};"));
@@ -276,6 +280,7 @@ fn results(tile: usize, are_whole: bool) -> String {
 
 /// Renders where invocation `x`, among those with the same queries, shares a value for group `four` of them. It reuses the memory of the keys.
 fn exchanged(four: usize, x: &str) -> String {
+    // 8 invocations with 16 groups each take 128 of the 144 elements of the tile: 16 steps of 8 groups and one of padding.
     format!("{}[{}u * {x} + {}]", K.name, 2 * SIDE, Q.own_group(four))
 }
 

@@ -22,6 +22,7 @@ pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient
     let weights = masked(masked(scores, NO_SCORE).kernel(Softmax { log: false }, &[]), 0.0);
     let of_weights = g.kernel(Matmul, &[v.transpose()]);
     let last = [weights.shape().rank() - 1];
+    // The gradient of softmax along the last axis: w * (g - sum(g * w)).
     let of_scores = (of_weights - (of_weights * weights).sum(&last)) * weights * scale;
     let all = [
         of_scores.kernel(Matmul, &[k]),

@@ -34,6 +34,7 @@ fn join<T: Pod + Send + Sync>(op: &Cat, call: &HostCall<'_>) -> Result<()> {
         length_before += shape[op.axis] as isize;
     }
     parallel_for(call.workers, elements_before, 1, |range| {
+        // Ranges are over the elements of all inputs, one input after the other. A range may begin and end within an input, and span several.
         for Part { from, first, iter } in &parts {
             let [source, target] = iter.inner();
             let (start, end) = (range.start.max(*first), range.end.min(first + iter.items()));

@@ -32,6 +32,7 @@ pub(super) fn wgsl(op: &Cat, call: &WgslCall<'_>) -> Result<WgslKernel> {
 "
         );
     }
+    // The last `return` is never reached, but WGSL requires one on every path.
     let number = number_type(inputs[0].dtype);
     let text = format!(
         "{functions}fn element(i: u32) -> {number} {{

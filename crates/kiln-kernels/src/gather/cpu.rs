@@ -31,6 +31,7 @@ fn gather_elements<T: Pod + Send + Sync>(op: &Gather, call: &HostCall<'_>) -> Re
             for (position, element) in (first..).zip(run) {
                 match indices.get(index) {
                     Some(found) => *element = from[(offset + found * along) as usize],
+                    // Leaves the element unwritten: `finish` returns an error.
                     None => indices.refuse(position),
                 }
                 offset += steps[0];
@@ -54,12 +55,14 @@ fn select_runs<T: Pod + Send + Sync>(op: &IndexSelect, call: &HostCall<'_>) -> R
     // Walks over the axes before `axis` and the indices. Each item is a block of the axes after it.
     let lengths: SmallVec<[usize; 6]> = layout.shape()[..axis].iter().copied().chain([count]).collect();
     let outer: SmallVec<[isize; 6]> = layout.strides()[..axis].iter().copied().chain([0]).collect();
+    // The indices are the same at every position of the axes before `axis`: their stride there is 0.
     let mut numbers: SmallVec<[isize; 6]> = SmallVec::from_elem(0, axis);
     numbers.push(index.layout.strides()[0]);
     let starts = [layout.offset() as isize, index.layout.offset() as isize];
     let iter = StridedIter::new(&lengths, [&outer, &numbers], starts);
     let block = StridedIter::new(&layout.shape()[axis + 1..], [&layout.strides()[axis + 1..]], [0]);
     let (block_length, [stride]) = (block.items(), block.inner());
+    // About 8 ns per index, and 16 bytes per nanosecond.
     let cost = 8 + block_length * size_of::<T>() / 16;
     parallel_for(call.workers, if block_length == 0 { 0 } else { iter.items() }, cost, |range| {
         let mut item = range.start;

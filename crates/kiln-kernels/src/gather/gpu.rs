@@ -23,6 +23,7 @@ pub(super) fn index_select(op: &IndexSelect, call: &WgslCall<'_>) -> Result<Wgsl
 fn render(call: &WgslCall<'_>, axis: usize, index: &Layout) -> WgslKernel {
     let [x, indices] = call.operands else { unreachable!("shape inference checked the number of operands") };
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_slice(x.layout.strides());
+    // The index determines the position along the axis, so the iterator has stride 0 there.
     let along = std::mem::take(&mut strides[axis]);
     let starts = [x.layout.offset() as isize, index.offset() as isize];
     let iter = StridedIter::new(index.shape(), [&strides, index.strides()], starts);

@@ -71,10 +71,13 @@ pub(super) fn run(_: &Matmul, call: &HostCall<'_>) -> Result<()> {
     let (a_shape, b_shape) = (a.layout.shape(), b.layout.shape());
     let batch = a_shape.rank() - 2;
     let (m, n, k) = (a_shape[batch], b_shape[batch + 1], a_shape[batch + 1]);
+    // A matrix-vector product runs as its transpose: tiles have 16 columns, of which it would use one. The m x 1 and 1 x m results have the same
+    // order in memory, so stores need no change.
     let is_transposed = n == 1 && m > 1;
     let (m, n) = if is_transposed { (n, m) } else { (m, n) };
     let batches = a_shape[..batch].iter().product();
     let product = Product { call, level: call.workers.simd(), batches, m, n, k, a, b, is_transposed };
+    // A product with k = 0 is not skipped: its results are zeros that have to be stored.
     if batches * m * n == 0 {
         Ok(())
     } else if skinny::applies(&product) {
@@ -110,13 +113,16 @@ impl<'a> Product<'a> {
         if self.reads_a() {
             return self.run_parts(0..self.batches, &(0..self.m), None);
         }
+        // Parts are packed and multiplied one after the other, so that the panels of one stay in the last-level cache while all threads read them.
         let row_parts = self.m.div_ceil((SHARED_A / self.k.max(1)).max(BLOCK_ROWS));
+        // No part of `part_range` has more strips than this; the last strip is padded to whole rows.
         scratch::with([self.m.div_ceil(ROWS).div_ceil(row_parts) * ROWS * self.k], |[panels]| {
             for batch in 0..self.batches {
                 for rows in (0..row_parts).map(|part| part_range(self.m, ROWS, row_parts, part)) {
                     let (a, _) = self.matrices(batch);
                     let a = a.part(rows.start, rows.len(), 0, self.k);
                     let panels = Panels::new(panels, a.rows);
+                    // Returns after all tasks, so the panels are complete before a task of `run_parts` reads them.
                     self.pack(a, panels)?;
                     self.run_parts(batch..batch + 1, &rows, Some(panels))?;
                 }
@@ -153,6 +159,7 @@ impl<'a> Product<'a> {
         let max_panels = (TASK_B / (COLUMNS * self.k.max(1))).clamp(1, BLOCK_COLUMNS / COLUMNS);
         // The epilogue runs row by row, with a fixed cost per row. Short rows are therefore slow.
         let min_panels = if self.call.output.floats().is_some() { 1 } else { STORED_COLUMNS / COLUMNS };
+        // Columns are divided first. Rows are divided only if that gives too few tasks, because every row part packs the same columns again.
         let column_parts = panels.div_ceil(max_panels).max(self.even_parts(panels, wanted).min(panels / min_panels));
         let row_parts = wanted.div_ceil(column_parts).min(rows.len().div_ceil(ROWS));
         let parts = column_parts * row_parts;
@@ -160,6 +167,7 @@ impl<'a> Product<'a> {
             let (batch, part) = (batches.start + task / parts, task % parts);
             let columns = part_range(self.n, COLUMNS, column_parts, part / row_parts);
             let part = part_range(rows.len(), ROWS, row_parts, part % row_parts);
+            // Parts are whole strips, so this division has no remainder.
             let a = a.map(|a| a.from(part.start / ROWS));
             self.compute_part(batch, rows.start + part.start..rows.start + part.end, &columns, a);
         })
@@ -168,6 +176,7 @@ impl<'a> Product<'a> {
     /// Returns the number of column parts: at least `wanted`, and chosen so that threads get equal numbers of panels if possible.
     fn even_parts(&self, panels: usize, wanted: usize) -> usize {
         let threads = self.call.workers.count();
+        // The panels of the busiest thread. Among equal results `min_by_key` returns the first, which has the fewest parts.
         let longest = |parts: &usize| parts.div_ceil(threads) * panels.div_ceil(*parts);
         (wanted..2 * wanted).min_by_key(longest).unwrap_or(wanted)
     }
@@ -176,7 +185,10 @@ impl<'a> Product<'a> {
         let (left, b) = self.matrices(batch);
         let a = a.unwrap_or_else(|| Panels::direct(left.part(rows.start, rows.len(), 0, self.k)));
         let b = b.part(0, self.k, columns.start, columns.len());
+        // Whole panels of contiguous columns are loaded as vectors, in place or while they are packed. Other columns are packed before the product,
+        // because they need a transpose or padding.
         let is_whole = b.column == 1 && columns.len().is_multiple_of(COLUMNS);
+        // Not packed where the copy would be read by at most two strips of rows, or where all columns fit in the L1 cache.
         let is_read = b.dtype == DType::F32 && (self.k * self.n <= CACHED || rows.len() <= 2 * ROWS);
         let is_direct = is_whole && is_read;
         let blocks = rows.len().div_ceil(BLOCK_ROWS);
@@ -196,6 +208,7 @@ impl<'a> Product<'a> {
             for block in 0..blocks {
                 let Range { start, end } = part_range(rows.len(), ROWS, blocks, block);
                 let target = Target { batch, rows: rows.start + start..rows.start + end, columns, sums };
+                // The first block of rows packs the columns on the way; the blocks after it read those panels.
                 let is_first = block == 0 && is_whole && !is_direct;
                 self.compute(a.from(start / ROWS), panels, is_first.then_some(b), &target);
             }
@@ -214,13 +227,16 @@ impl<'a> Product<'a> {
         let blocks = step_blocks(self.k);
         for block in 0..blocks {
             let steps = step_block(self.k, block);
+            // Partial sums go to `sums`, which stays in the L2 cache. Only the last block of steps writes results.
             let (before, c) = ((block > 0).then_some(sums), if block + 1 == blocks { results } else { sums });
             let (a, b, count) = (a.side(&steps), b.side(&steps), steps.len());
             let block = Block { steps: count, rows: rows.len(), panels: width / COLUMNS, a, b, before, scale: None, c };
+            // `from` is given only if panels are whole, so `width` columns exist.
             let Some(from) = from.map(|from| from.part(steps.start, count, 0, width)) else {
                 vector::at(self.level, block);
                 continue;
             };
+            // The first strip packs the columns that it reads. It has to run before the other strips, which read the panels.
             let [block, rest] = block.split();
             match from.dtype {
                 DType::F16 => vector::at(self.level, PackingBlock::<f16> { block, from, element: PhantomData }),

@@ -38,6 +38,7 @@ pub(super) fn render(_: &Matmul, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let tiles = u32::try_from(tiles).map_err(|_| {
         Error::new(ErrorKind::TooLarge, format!("matmul expected at most {} tiles, found {tiles}", u32::MAX))
     })?;
+    // The loop over blocks of steps is the only one that is not unrolled, so it may use the whole limit of a driver, less a margin.
     if k.div_ceil(STEPS) > MOST_BLOCKS {
         let most = MOST_BLOCKS * STEPS;
         let message = format!("matmul on a GPU expected an inner length of at most {most}, found {k}");
@@ -78,6 +79,7 @@ fn loads() -> String {
 }
 
 fn results(are_whole: bool) -> String {
+    // Excess workgroups at the end of the grid have a batch beyond the last. They load clamped addresses and store nothing.
     let result = |(row, four)| {
         format!(
             "    {{

@@ -38,6 +38,7 @@ impl<'a> Matrix<'a> {
         }
         Self {
             dtype: operand.dtype,
+            // Wrapping, because an empty operand has no first element that would be in bounds.
             first: operand.bytes.as_ptr().wrapping_offset(offset * operand.dtype.bytes() as isize),
             rows: lengths[batch],
             columns: lengths[batch + 1],
@@ -116,6 +117,7 @@ impl<E: Stored, const W: usize> Work for Pack<'_, E, W> {
         let whole = self.from.rows / W;
         // SAFETY: the panels are within `out`, and the elements within the operand.
         unsafe {
+            // A panel is stored column by column. If the rows of a column are contiguous, that is a copy; otherwise 8 x 8 blocks are transposed.
             if self.from.row == 1 {
                 self.copy_rows::<V>(whole);
             } else {
@@ -135,6 +137,7 @@ impl<E: Stored, const W: usize> Pack<'_, E, W> {
     #[inline(always)]
     unsafe fn copy_rows<V: Vector>(&self, panels: usize) {
         let from: *const E = self.from.pointer();
+        // Neighbouring panels are contiguous in a column, so the inner loop reads whole cache lines.
         for column in 0..self.from.columns {
             for panel in 0..panels {
                 // SAFETY: `W` rows from this one on exist, and the panel has room for this column.
@@ -144,6 +147,7 @@ impl<E: Stored, const W: usize> Pack<'_, E, W> {
                     for lane in (0..W / LANES * LANES).step_by(LANES) {
                         E::load_from::<V>(from.add(lane)).store(to.add(lane));
                     }
+                    // A whole vector would read past the last row of the matrix.
                     let rest = W % LANES;
                     if rest > 0 {
                         let mut raw = [E::zeroed(); LANES];
@@ -201,6 +205,7 @@ pub(crate) unsafe fn gather<V: Vector, E: Stored>(from: *const E, step: isize, c
         if step == 1 && count == LANES {
             return E::load_from::<V>(from);
         }
+        // Zero bytes are 0.0 in every float dtype.
         let mut raw = [E::zeroed(); LANES];
         for (index, raw) in raw.iter_mut().enumerate().take(count) {
             *raw = from.offset(index as isize * step).read();

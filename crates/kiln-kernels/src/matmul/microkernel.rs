@@ -61,6 +61,7 @@ impl Work for Block {
     #[inline(always)]
     fn run<V: Vector>(self) {
         let lanes = self.lanes();
+        // Panels are the outer loop: the strips of rows reuse a panel of columns while it is in the cache.
         for panel in 0..self.panels {
             for strip in 0..self.rows.div_ceil(ROWS) {
                 // SAFETY: promised by the caller of `at`.
@@ -151,6 +152,7 @@ type Lanes = [isize; ROWS];
 impl Block {
     /// Splits off the first strip of rows.
     pub(crate) fn split(self) -> [Self; 2] {
+        // The second block is empty if there is one strip. Its pointers may then be past the end, so they are computed with wrapping arithmetic.
         let rest = self.rows.saturating_sub(ROWS);
         let after = |rows: Rows| Rows { first: rows.at(ROWS, 0), ..rows };
         let a = Side { first: self.a.first.wrapping_offset(self.a.panel), ..self.a };
@@ -176,6 +178,8 @@ impl Block {
     unsafe fn tile<V: Vector, R: Right>(&self, tile: (usize, usize), lanes: Lanes, right: R) {
         // SAFETY: promised by the caller.
         unsafe {
+            // The number of rows is a constant, so that the sums are registers instead of an array in memory. Rows past the last are not read:
+            // they do not exist if the operand is read in place.
             match self.rows - tile.0 * ROWS {
                 1 => self.sum::<V, R, 1>(tile, lanes, right),
                 2 => self.sum::<V, R, 2>(tile, lanes, right),
@@ -195,6 +199,7 @@ impl Block {
         mut right: R,
     ) {
         let mut a = self.a.first.wrapping_offset(strip as isize * self.a.panel);
+        // With six rows: 12 sums, two vectors of columns and one factor, 15 of the 16 vector registers of AVX2.
         let mut sums = [[V::splat(0.0); 2]; M];
         for _ in 0..self.steps {
             // SAFETY: the caller promises that each step of both operands can be read.
@@ -213,6 +218,7 @@ impl Block {
                 // SAFETY: the caller promises that the tile of results can be read and written.
                 unsafe {
                     if let Some(before) = self.before {
+                        // Loaded before the store below, so `before` and `c` may be the same memory.
                         let before = V::load(before.at(row, column));
                         sum = match self.scale {
                             Some(scale) => before.mul_add(V::load(scale.add(column)), sum),

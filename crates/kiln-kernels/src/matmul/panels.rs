@@ -73,6 +73,7 @@ impl<const W: usize> Panels<W> {
     /// Returns the start of the first panel for a block of steps.
     fn start(self, steps: &Range<usize>) -> *mut f32 {
         match self.kind {
+            // All lanes of the steps before this block come first. Panels are as long as their block, so `fill` and `side` must get the same blocks.
             Kind::Copied { lanes, from } => self.first.wrapping_add(steps.start * lanes + from * W * steps.len()),
             Kind::Direct { step, .. } => self.first.wrapping_offset(steps.start as isize * step),
         }

@@ -33,6 +33,7 @@ pub(super) fn run(product: &Product<'_>) -> Result<()> {
         let (a, b) = product.matrices(batch);
         let b = b.part(0, k, columns.start, columns.len());
         let width = columns.len().next_multiple_of(2 * LANES);
+        // Two and three rows are padded to four: that adds arithmetic, but no reads of `b`, which bound the time.
         let computed = if m == 1 { 1 } else { ROWS };
         scratch::with([computed * k, computed * width], |[rows, sums]| {
             // SAFETY: there is room for the rows and their sums; the operands are complete; no other task has these results.
@@ -84,6 +85,8 @@ impl<E: Stored> Work for TypedProduct<'_, E> {
         let skinny = self.0;
         // SAFETY: the creator of a `SkinnyProduct` promises that its pointers are valid.
         unsafe {
+            // Contiguous rows are added as vectors, contiguous columns are dot products. Four columns of one row, or two of four rows, are
+            // independent sums that hide the latency of an FMA.
             match (skinny.b.column == 1, skinny.is_one) {
                 (true, true) => skinny.add_rows::<V, E, 1>(),
                 (true, false) => skinny.add_rows::<V, E, ROWS>(),
@@ -130,6 +133,7 @@ impl SkinnyProduct<'_> {
                 }
                 self.add_values::<V, M, S>(step, column, values);
             }
+            // Rows of sums are padded to two vectors (`width`), so whole vectors of them can be loaded and stored here too.
             let rest = self.b.columns - whole;
             if rest > 0 {
                 let mut values = [[V::splat(0.0); 2]; S];
@@ -193,6 +197,7 @@ impl SkinnyProduct<'_> {
             for step in (0..whole).step_by(LANES) {
                 self.dot_steps::<V, E, M, C>(column, step, LANES, &mut sums);
             }
+            // The missing lanes are 0 in both operands and add nothing.
             if whole < steps {
                 self.dot_steps::<V, E, M, C>(column, whole, steps - whole, &mut sums);
             }

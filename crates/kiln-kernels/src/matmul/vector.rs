@@ -64,10 +64,12 @@ pub(crate) trait Vector: Copy {
         const SHIFT: f32 = 12_582_912.0;
         // -88.1 is just below -127 * ln 2, which gives 0. `max` returns its second operand for NaN, so NaN stays NaN.
         let x = Self::splat(-88.1).max(self);
+        // Cody-Waite range reduction: e^x = 2^n * e^r, where n is x / ln 2 rounded to an integer and r is the rest.
         let shifted = x.mul_add(Self::splat(std::f32::consts::LOG2_E), Self::splat(SHIFT));
         let n = shifted.sub(Self::splat(SHIFT));
         // ln 2 in two parts, the first short enough that its product with n is exact.
         let r = n.mul_add(Self::splat(-0.693_359_4), x);
+        // The second part restores the digits of ln 2 that the first lacks.
         let r = n.mul_add(Self::splat(2.121_944_4e-4), r);
         // Minimax polynomial on [-ln 2 / 2, ln 2 / 2], with a relative error of 2e-9.
         let mut p = Self::splat(1.383_679_4e-3);
@@ -126,6 +128,7 @@ pub(crate) fn exp2<V: Vector>(x: V) -> V {
     // `max` returns its second operand for NaN, so NaN stays NaN.
     let x = V::splat(-127.0).max(x);
     let shifted = x.add(V::splat(SHIFT));
+    // Exact, because x and the integer nearest to it are close enough that their difference needs no rounding.
     let r = x.sub(shifted.sub(V::splat(SHIFT)));
     // Minimax polynomial on [-0.5, 0.5], with a relative error of 9e-8. Its coefficients are close to those of the Taylor series.
     #[expect(clippy::approx_constant, reason = "a coefficient chosen for the smallest error, not ln 2")]
@@ -146,6 +149,7 @@ pub(crate) trait Work {
 /// Runs work with the instructions of a level. The processor must support it, as [`Workers::simd`](kiln_ir::host::Workers::simd) reports.
 pub(crate) fn at<W: Work>(level: SimdLevel, work: W) -> W::Output {
     match level {
+        // Vectors have eight lanes on every level, so AVX-512 runs the same code.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has the instructions of the level.
         SimdLevel::Avx2 | SimdLevel::Avx512 => unsafe { x86::run(work) },
@@ -171,6 +175,8 @@ pub(crate) fn prefetch<T>(from: *const T) {
 pub(crate) fn widen_f16(bits: u16) -> f32 {
     // 2^112: from an exponent bias of 15 to one of 127.
     const EXPONENT_SHIFT: f32 = f32::from_bits((127 + 127 - 15) << 23);
+    // The bits of a subnormal `f16` are a subnormal `f32` here. Their product below is exact, because Rust code runs without flushing subnormal
+    // numbers to 0.
     let magnitude = u32::from(bits & 0x7fff) << 13;
     // Infinities and NaNs have all exponent bits set; the multiplication normalizes subnormal numbers.
     let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
@@ -363,6 +369,8 @@ mod x86 {
         fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
             unsafe {
                 let r = rows;
+                // Interleaves pairs of rows, then pairs of pairs. That leaves four rows of a column in each 128-bit half. The last step joins
+                // halves: 0x20 the low ones (columns 0 to 3), 0x31 the high ones (columns 4 to 7).
                 let pairs = [
                     _mm256_unpacklo_ps(r[0].0, r[1].0),
                     _mm256_unpackhi_ps(r[0].0, r[1].0),

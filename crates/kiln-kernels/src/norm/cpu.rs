@@ -68,6 +68,7 @@ fn estimate_mean<V: Vector, T: Stored>(row: &[T]) -> f32 {
 /// Returns the distance of the mean from `center`, and the variance.
 #[inline(always)]
 fn deviations<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
+    // Shifted-data variance, E[(x - c)²] - E[x - c]². It is accurate in one pass if c is near the mean.
     let [off, squares] = sums::<V, T>(row, center).map(|sum| sum / row.len() as f64);
     [off, squares - off * off]
 }
@@ -82,6 +83,7 @@ fn sums<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
     for part in row.chunks(MAX_F32_TERMS) {
         let nothing = [V::splat(0.0); TOGETHER];
         let mut pass = Sums { center: V::splat(center), sums: nothing, squares: nothing };
+        // Padded with `center`, which has the deviation 0.
         read(part, center, &mut pass);
         totals = [totals[0] + total(pass.sums), totals[1] + total(pass.squares)];
     }
@@ -119,6 +121,7 @@ impl<V: Vector> Scaled<V> {
 
     #[inline(always)]
     fn of(&self, x: V) -> V {
+        // Subtracts first: scaling x and a large mean separately would lose the small difference between them.
         x.sub(self.center).mul_add(self.factor, self.shift)
     }
 }

@@ -63,6 +63,7 @@ macro_rules! norm_op {
             }
 
             fn takes(&self, operand: usize, layout: &Layout) -> bool {
+                // Weight and bias may be strided: the CPU copies them to contiguous `f32`, and WGSL computes their offsets.
                 operand > 0 || has_whole_rows(layout)
             }
 

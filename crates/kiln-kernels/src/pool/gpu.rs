@@ -62,6 +62,7 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
             let step = format!(
                 "let element = {load};\n            if (is_larger(element, result)) {{\n                result = element;\n            }}"
             );
+            // A parameter, because WGSL rejects constant expressions that are infinite.
             let lowest = match x.dtype.class() {
                 Class::Float => "bitcast<f32>(p_lowest())",
                 Class::Int => "bitcast<i32>(p_lowest())",
@@ -110,6 +111,7 @@ pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKer
         PoolOp::Max => {
             let x = &call.operands[1];
             builder.param("image_offset", x.layout.offset() as u32);
+            // The first element is selected even if it is negative infinity, so that every window with an element selects one.
             let step = "let at = y * p_image1() + x;
             let element = load_1(p_image_offset() + plane * p_image0() * p_image1() + at);
             if (best == 0xffffffffu || is_larger(element, largest)) {

@@ -44,6 +44,7 @@ pub(crate) fn row_kernel(
     builder.param("length", length as u32);
     let team = Team::new(rows, length, builder.features());
     if let Team::Workgroup(invocations) = team {
+        // Softmax and norms loop over a row three times. `LOOP_STEPS` is a quarter of the limit for all loops, which leaves a quarter for reductions.
         let most = wgsl::LOOP_STEPS * invocations as usize;
         if length > most {
             let message = format!("{op} on a GPU expected rows of at most {most} elements, found {length}");

@@ -49,6 +49,7 @@ pub(super) fn wgsl(op: &Scan, call: &WgslCall<'_>) -> Result<WgslKernel> {
         }
     };
     let first = u32::from(op.op == ScanOp::Product);
+    // An invocation scans a line sequentially; a workgroup scans tiles of 256 elements with the Hillis-Steele algorithm and carries the sum.
     let (invocations, main) =
         if is_alone { (ALONE, include_str!("invocation.wgsl").to_string()) } else { (TOGETHER, workgroup()) };
     let text = format!(
@@ -64,6 +65,7 @@ fn next(running: NUMBER, place: u32, number: u32) -> NUMBER {{
         op.reverse,
         include_str!("gpu.wgsl")
     );
+    // There may be lines of length 0. They have no results, so nothing is launched.
     let groups = if is_alone { (count as u32).div_ceil(ALONE) } else { count as u32 };
     Ok(builder.finish(&text, grid(if lines.length == 0 { 0 } else { groups })))
 }

@@ -15,6 +15,7 @@ pub(super) fn run(op: &Scatter, call: &HostCall<'_>) -> Result<()> {
     match dtype {
         _ if !op.add => by_width!(dtype, replace(op, call)),
         DType::F32 => in_place(op, call, |sum: &mut f32, term| *sum += term),
+        // Wrapping sums of signed and of unsigned integers have the same bits.
         DType::I32 | DType::U32 => in_place(op, call, |sum: &mut u32, term| *sum = sum.wrapping_add(term)),
         DType::I8 | DType::U8 | DType::Bool => in_place(op, call, |sum: &mut u8, term| *sum = sum.wrapping_add(term)),
         DType::F16 => add_as_f32::<f16>(op, call, f16::to_f32, f16::from_f32),
@@ -83,6 +84,7 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
     let starts = [index.layout.offset() as isize, source.layout.offset() as isize, 0, 0];
     let iter = StridedIter::new(&lengths, [&picked[0], &picked[1], &picked[2], &picked[3]], starts);
 
+    // If lines are interleaved in memory, a task takes some together and goes step by step across them, so that it uses whole cache lines.
     let together = if across[0].abs() <= axis[0].abs() { LINES } else { 1 };
     let blocks = lines.div_ceil(together);
     let cost = (length as usize) * lines.min(together) * 2;
@@ -91,6 +93,7 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
             let (outer, block) = (item / blocks, item % blocks);
             let block = (block * together) as isize..lines.min((block + 1) * together) as isize;
             iter.each(outer..outer + 1, |starts| {
+                // Within each line the steps stay in order, which decides which write is last and how sums round.
                 for step in 0..length {
                     for line in block.clone() {
                         let at = |tensor: usize| starts[tensor] + step * axis[tensor] + line * across[tensor];

@@ -59,6 +59,7 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
         let message = format!("{} on a GPU expected at most {most} indices along an axis, found {length}", op.name());
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
+    // An index out of range equals no coordinate, so its write is skipped.
     let step = |copy: u32| {
         format!(
             "            if (first + {copy}u < p_index_length{axis}()) {{

@@ -33,6 +33,7 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     rows.each(0..rows.items(), |[offset]| starts.push(offset as usize));
     for (index, &start) in starts.iter().enumerate() {
         let row = &x[start..start + length];
+        // `f64::max` ignores NaN, as `LargestOf` does. A NaN in the row reaches the sum, which makes every result NaN.
         let largest = of_blocks(call.workers, row, |block| f64::from(at(level, LargestOf(block))))?;
         let largest = largest.into_iter().fold(f64::NEG_INFINITY, f64::max) as f32;
         let sums = of_blocks(call.workers, row, |block| at(level, SumOf { row: block, largest }))?;
@@ -91,6 +92,7 @@ impl<T: Stored> Work for SumOf<'_, T> {
     #[inline(always)]
     fn run<V: Vector>(self) -> f64 {
         let mut pass = Exponentials { largest: V::splat(self.largest), sums: [V::splat(0.0); TOGETHER] };
+        // The padding has the exponential 0.
         read(self.row, f32::NEG_INFINITY, &mut pass);
         total(pass.sums)
     }
@@ -123,6 +125,7 @@ impl<T: Stored> Work for Quotients<'_, T> {
 
 #[inline(always)]
 fn scale(numbers: &mut [f32], sum: f64) {
+    // One division per call. It is computed in `f64`, so the factor is off by at most half an ULP.
     let factor = (1.0 / sum) as f32;
     for number in numbers {
         *number *= factor;
@@ -181,6 +184,7 @@ struct Exponentials<V> {
 impl<V: Vector> Pass<V> for Exponentials<V> {
     #[inline(always)]
     fn take(&mut self, accumulator: usize, x: V) -> V {
+        // The difference is at most 0, as `exp` requires. It is NaN if both are infinite, which is the documented result of such rows.
         let exponential = x.sub(self.largest).exp();
         self.sums[accumulator] = self.sums[accumulator].add(exponential);
         exponential

@@ -124,6 +124,7 @@ macro_rules! plain {
 plain!(f32 f64 i8 i32 i64 u8 u32);
 
 conversions! {
+    // Through `f32`, rounded to odd: rounding to nearest twice would be wrong where the first rounding produces a tie of the second.
     f16: |x| f16::from_f32(round_to_odd::f32_of(round_to_odd::f64_of(x))), |x| f16::from_f32(round_to_odd::f32_of(x)),
         |x: f16| x.to_f32() as i64, |x: f16| f64::from(x.to_f32());
     bf16: |x| bf16::from_f32(round_to_odd::f32_of(round_to_odd::f64_of(x))), |x| bf16::from_f32(round_to_odd::f32_of(x)),

@@ -60,6 +60,7 @@ impl KernelOp for WideReduce {
 fn run(op: &WideReduce, call: &HostCall<'_>) -> Result<()> {
     let is_larger = matches!(op.op, Reduce::Max | Reduce::ArgMax);
     match (call.operands[0].dtype, op.op) {
+        // Shape inference refuses the mean of integers.
         (DType::I64, Reduce::Sum | Reduce::Mean) => {
             each_row(call, |row| row.iter().fold(0i64, |a, &b| a.wrapping_add(b)))
         }

@@ -17,6 +17,7 @@ fn unfold_elements<T: Pod + Send + Sync>(op: &Unfold, call: &HostCall<'_>) -> Re
     let sizes = Sizes::of_images(&op.window, x.layout.shape())?;
     let (from, to) = (&elements::<T>(x)[x.layout.offset()..], Target::<T>::of(call.output));
     let ([height, width], [down, across], row) = (sizes.image, sizes.positions, sizes.row());
+    // Images without channels. `chunks_exact_mut` panics for rows of length 0.
     if row == 0 {
         return Ok(());
     }
@@ -56,9 +57,11 @@ pub(super) fn fold(op: &Fold, call: &HostCall<'_>) -> Result<()> {
 fn fold_elements<T: Pod + Sync>(op: &Fold, call: &HostCall<'_>, widen: fn(T) -> f32) -> Result<()> {
     let x = &call.operands[0];
     let sizes = Sizes::of_rows(&op.window, op.image, x.layout.shape())?;
+    // Indices below are row-major: the default `takes` admits contiguous operands only.
     let from = &elements::<T>(x)[x.layout.offset()..];
     let ([height, width], [down, across], [rows, columns]) = (sizes.image, sizes.positions, op.window.size);
     parallel_for(call.workers, sizes.batch * sizes.channels, down * across * rows * columns, |range| {
+        // Windows overlap, so a plane belongs to one thread: its sums need no atomics and have a fixed order.
         let mut plane = vec![0.0f32; height * width];
         for item in range {
             let (batch, channel) = (item / sizes.channels, item % sizes.channels);
