@@ -139,6 +139,7 @@ fn root_mean_square(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
 /// Computes an element of a product. A vector is a row on the left and a column on the right.
 fn matmul(a: &Operand, b: &Operand, index: usize) -> f64 {
     let k = a.shape.last().copied().unwrap_or(1);
+    // A left vector has one row, a right vector one column; neither has batch axes.
     let (left, m) = a.shape[..a.shape.len() - 1].split_last().map_or((&[][..], 1), |(&m, batches)| (batches, m));
     let (right, n) = match &b.shape[..] {
         [batches @ .., _, n] => (batches, *n),
@@ -147,6 +148,7 @@ fn matmul(a: &Operand, b: &Operand, index: usize) -> f64 {
     let (batch, row, column) = (index / (m * n), index / n % m, index % n);
     let rank = left.len().max(right.len());
     let length = |batches: &[usize], axis: usize| {
+        // Batch axes are aligned at the last one, as in every broadcast.
         let own = (batches.len() + axis).checked_sub(rank);
         own.map_or(1, |axis| batches[axis])
     };
@@ -158,6 +160,7 @@ fn matmul(a: &Operand, b: &Operand, index: usize) -> f64 {
 /// Computes an element of attention: `m` queries of length `d`, `n` keys, values of length `e`. `at` returns an element of an operand.
 pub(crate) fn attention(at: impl Fn(usize, usize) -> f64, [m, d, n, e]: [usize; 4], index: usize) -> f64 {
     let (query, column) = (index / e, index % e);
+    // `query` counts the queries of all heads, so this is the first key of its head.
     let head = query / m * n;
     let score = |key: usize| {
         let products = (0..d).map(|step| at(0, query * d + step) * at(1, (head + key) * d + step));

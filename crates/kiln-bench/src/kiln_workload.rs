@@ -31,6 +31,7 @@ impl KilnWorkload {
         let inputs = pairs().map(|(input, elements)| tensor(elements, &input.shape, dtype, device));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let singles = match *op {
+            // One tensor each, created here so that creating them is not timed.
             Op::TinyIndependent { len, .. } => {
                 data[0].chunks(len).map(|elements| tensor(elements, &[len], dtype, device)).collect::<Result<_>>()?
             }

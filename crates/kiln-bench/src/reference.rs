@@ -74,6 +74,7 @@ pub(crate) fn steps_per_element(op: &Op) -> usize {
         | Op::Softmax { columns, .. }
         | Op::LayerNorm { columns, .. }
         | Op::Cumsum { columns, .. } => columns,
+        // The whole row is sorted for one element; the factor stands for the logarithm of its length.
         Op::Sort { columns, .. } | Op::Topk { columns, .. } => 16 * columns,
         Op::MaxPool { .. } => 9,
         Op::Attention { len, width, .. } => len * width,

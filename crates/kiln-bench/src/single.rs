@@ -71,6 +71,7 @@ impl SingleOp {
         let mut elements = 0;
         for index in sampled_indices(found.len(), steps) {
             let expected = self.element(operands, output.shape(), index);
+            // References compute in `f64`, which does not wrap as integer ops do.
             let expected = if dtype.is_float() { expected } else { wrapped(expected, dtype) };
             if !allowed.allows(dtype, expected, found[index]) {
                 let off = allowed.ulps * kiln::ir::op::ulp(dtype, expected) + allowed.absolute;
@@ -99,6 +100,7 @@ impl SingleOp {
             Self::Formula(_) => {
                 let largest: Vec<f64> = operands.iter().map(Operand::largest).collect();
                 let steps = plan.map_or(&[][..], |plan| &plan.steps);
+                // An op may be planned as several kernels. Their errors add up.
                 let bound: f64 = steps.iter().map(|step| step.kernel.core.error_bound(&largest)).sum();
                 // Storing rounds once more, perhaps across a power of two.
                 Tolerance { ulps: 1.0, absolute: bound + f64::from(f32::MIN_POSITIVE) }
@@ -130,6 +132,7 @@ impl Operand {
             }};
         }
         match self.dtype {
+            // The numbers are values of the dtype already (`as_element`), so these conversions are exact.
             DType::F16 => tensor!(number => f16::from_f32(round_to_odd::f32_of(number))),
             DType::BF16 => tensor!(number => bf16::from_f32(round_to_odd::f32_of(number))),
             DType::F32 => tensor!(number => number as f32),
@@ -147,6 +150,7 @@ impl Operand {
 /// Converts a number to a value of the dtype. Integers wrap; unsigned ones take the magnitude.
 fn as_element(number: f64, dtype: DType) -> f64 {
     match dtype {
+        // Rounded to odd on the way to `f32`: rounding to nearest twice may differ from rounding once.
         DType::F16 => f16::from_f32(round_to_odd::f32_of(number)).to_f64(),
         DType::BF16 => bf16::from_f32(round_to_odd::f32_of(number)).to_f64(),
         DType::F32 => f64::from(number as f32),
@@ -161,6 +165,7 @@ fn as_element(number: f64, dtype: DType) -> f64 {
 /// Returns the index in a broadcast operand for an index in the broadcast shape.
 pub(crate) fn broadcast_index(broadcast: &[usize], mut index: usize, shape: &[usize]) -> usize {
     let (mut found, mut stride) = (0, 1);
+    // Axes are aligned at the last one. Missing leading axes broadcast like axes of length 1.
     let own = shape.iter().rev().map(Some).chain(std::iter::repeat(None));
     for (&length, own) in broadcast.iter().rev().zip(own) {
         let (along_axis, own) = (index % length, own.copied().unwrap_or(1));

@@ -81,6 +81,7 @@ pub fn compare(arms: &mut [Arm<'_>], sampling: &SamplingConfig) -> Vec<Compared>
     let mut order = BalancedOrder::new(sampling.seed);
     let mut active: Vec<usize> = (0..arms.len()).collect();
     for round in 0..sampling.max_samples {
+        // A failed arm has no samples and is dropped here. The order is drawn for the remaining arms, so that it stays balanced among them.
         active.retain(|&arm| {
             let samples = states[arm].as_ref();
             samples.is_ok_and(|samples| round < sampling.min_samples || samples.spent < share)
@@ -166,12 +167,14 @@ pub fn runs_per_sample(
         if took >= wanted_s || runs >= MAX_RUNS {
             return Ok((runs, took));
         }
+        // At most tenfold, because a time near the clock resolution is unreliable. At least 1.2-fold, so that the loop ends.
         runs = (runs as f64 * (wanted_s / took.max(1e-9)).clamp(1.2, 10.0)).ceil() as usize;
     }
 }
 
 /// Returns the quantile `share` of sorted samples; NaN for no samples.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    // The nearest sample, without interpolation.
     let rank = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
     sorted.get(rank).copied().unwrap_or(f64::NAN)
 }
@@ -196,6 +199,7 @@ impl BalancedOrder {
             return last;
         }
         let mut order: Vec<usize> = (0..arms).collect();
+        // Fisher-Yates shuffle.
         for last in (1..arms).rev() {
             order.swap(last, self.below(last + 1));
         }
@@ -205,6 +209,7 @@ impl BalancedOrder {
 
     fn below(&mut self, bound: usize) -> usize {
         self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The low bits of a linear congruential generator have short periods.
         ((self.state >> 33) as usize) % bound
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn multiply_add(rounds: usize) {
 }
 
 fn plain_multiply_add(rounds: usize) -> [f32; SUMS * LANES] {
+    // The sums converge to y / (1 - x) = 1, so no operation meets an infinity or a subnormal number, which may be slower.
     let (x, y) = (black_box(0.999_f32), black_box(0.001_f32));
     let mut sums = [1.0_f32; SUMS * LANES];
     for _ in 0..rounds {
@@ -84,6 +85,7 @@ impl Streams {
 
     /// Passes over the arrays once. Non-temporal stores avoid reading the destination, but leave nothing in the cache for the next pass.
     pub(super) fn pass(&mut self, pattern: Pattern, bypass_cache: bool) {
+        // Arrays that the pattern does not use are empty, or one element long if they are mapped.
         let ([a, b], to) = (self.from.each_ref().map(Array::elements), self.to.elements_mut());
         #[cfg(target_arch = "x86_64")]
         if avx2::is_available() {
@@ -182,6 +184,7 @@ mod avx2 {
     pub(super) fn stream<const ADDS: bool>(a: &[f32], b: &[f32], to: &mut [f32]) {
         // `_mm256_stream_ps` requires a destination aligned to 32 bytes.
         let skipped = to.as_ptr().align_offset(32);
+        // The sources are not shifted by as much: only the number of bytes matters, not which elements are paired.
         let Some(to) = to.get_mut(skipped..) else { return };
         for (to, (a, b)) in to.chunks_exact_mut(LANES).zip(a.chunks_exact(LANES).zip(b.chunks_exact(LANES))) {
             // SAFETY: all three have eight elements; `to` begins at a multiple of 32 bytes.
@@ -193,6 +196,7 @@ mod avx2 {
                 _mm256_stream_ps(to.as_mut_ptr(), value);
             }
         }
+        // Non-temporal stores are weakly ordered: Rust requires a fence before any other access to their memory.
         _mm_sfence();
     }
 }

@@ -27,6 +27,7 @@ impl Pattern {
 
     /// Returns the pattern nearest to a workload that reads and writes this many bytes.
     pub fn of(read: f64, written: f64) -> Self {
+        // A copy reads as much as it writes, a triad twice as much; 1.5 is between them.
         if written < 0.1 * read {
             Self::Read
         } else if read < 1.5 * written {
@@ -125,6 +126,7 @@ impl Limits {
         self.peak = self.peak.max(peak_flops(self.threads));
         let (read, written) = (op.bytes_read(dtype), op.bytes_written(dtype));
         let (pattern, bytes) = (Pattern::of(read, written), footprint(read + written));
+        // The larger value is kept: other load only makes a measurement slower.
         let rate = bytes_per_second(pattern, bytes, self.threads);
         self.bandwidths.entry((pattern, bytes)).and_modify(|known| *known = known.max(rate)).or_insert(rate);
     }
@@ -162,6 +164,7 @@ fn bytes_per_second(pattern: Pattern, bytes: usize, threads: usize) -> f64 {
 
 /// Returns the least time over some tries to finish all jobs, each on its own, already running thread.
 fn best<Job: FnMut() + Send>(threads: usize, jobs: Vec<Job>) -> f64 {
+    // There must be as many jobs as threads: with fewer, all of them would wait forever.
     let barrier = Barrier::new(threads);
     let spans: Vec<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
         let spawn = |mut job: Job| {
@@ -181,6 +184,7 @@ fn best<Job: FnMut() + Send>(threads: usize, jobs: Vec<Job>) -> f64 {
         running.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
     let span = |attempt: usize| {
+        // From the first start to the last end: all threads together are as fast as the slowest.
         let start = spans.iter().map(|of_thread| of_thread[attempt].0).min();
         let end = spans.iter().map(|of_thread| of_thread[attempt].1).max();
         start.zip(end).map_or(f64::INFINITY, |(start, end)| (end - start).as_secs_f64())
