@@ -123,6 +123,7 @@ impl Context<'_> {
         self.limits.improve(self.device, &workload.op, workload.dtype)?;
         let measured = self.measure(arms, workload)?;
         self.limits.improve(self.device, &workload.op, workload.dtype)?;
+        // `improve` has measured this footprint, so `None` means that the workload has no roofline.
         let roofline_s = self
             .limits
             .roofline_s(&workload.op, workload.dtype)
@@ -216,6 +217,7 @@ fn verdict(ratio: Ratio, target: f64, checks: &[Check]) -> (Status, String) {
         return (Status::NotShown, fault.detail.clone());
     }
     let Ratio { median, interval: [low, high], best } = ratio;
+    // Both comparisons are false for NaN, so a ratio without samples is not shown.
     if low >= target {
         (Status::Shown, String::new())
     } else if best < target {

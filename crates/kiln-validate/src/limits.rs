@@ -56,6 +56,7 @@ impl DeviceLimits {
     pub fn copy_bytes_per_s(&mut self) -> f64 {
         match self {
             Self::Processor(limits) => limits.bandwidth(Pattern::Copy, LARGE_BYTES),
+            // The map is ordered by size, and `measure` adds the largest one first.
             Self::Gpu { copies, .. } => copies.values().next_back().copied().unwrap_or(f64::NAN),
         }
     }
@@ -75,6 +76,7 @@ impl DeviceLimits {
         match self {
             Self::Processor(limits) => Some(limits.roofline(op, dtype)?.seconds()),
             Self::Gpu { peak_flops, copies } => {
+                // Found only after `improve` for this op.
                 let rate = copies.get(&footprint(op, dtype))?;
                 let roofline = (op.flops() / *peak_flops).max(bytes(op, dtype) / rate);
                 (op.ops_per_run() == 1).then_some(roofline)
@@ -167,6 +169,7 @@ fn gpu_copy(device: &Device, footprint: u64) -> Result<f64, Fault> {
     let (from, mut to): (Buffer, Buffer) = (device.buffer(bytes)?, device.buffer(bytes)?);
     from.zero()?;
     let mut fastest_s = f64::INFINITY;
+    // Which of the two is faster depends on the device.
     for each in [1u32, 8] {
         let kernel = device.kernel(KernelSource::wgsl(COPY).named("limit_copy").constant("EACH", f64::from(each)))?;
         let workgroups = (bytes / 16).div_ceil(u64::from(WORKGROUP * each)) as u32;

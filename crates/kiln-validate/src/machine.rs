@@ -53,6 +53,7 @@ fn noise(clock: &dyn Clock) -> Noise {
         let start = clock.now();
         let mut sum = black_box(1.0f64);
         for _ in 0..400_000 {
+            // Each step depends on the one before, so the time depends on the clock frequency and on interruptions only, not on memory.
             sum = sum * 0.999_999 + 0.000_001;
         }
         black_box(sum);

@@ -164,11 +164,13 @@ pub fn validate(
             done += 1;
         }
         if let Ok(limits) = &mut limits {
+            // After the claims, because they measure bandwidths on demand and improve the limits.
             report.limits.devices.push(machine::device_roofline(id, limits));
             report.limits.bandwidths.extend(machine::bandwidths(limits));
         }
     }
     report.summary = Summary::of(&report.claims);
+    // The clock starts at 0 when it is created.
     report.took_s = clock.now();
     on_progress(Progress { done, steps: count, next: "", device: "" });
     Ok(report)

@@ -57,6 +57,7 @@ pub struct WorkloadReferee {
 impl Referee for WorkloadReferee {
     fn inputs(&self, seed: u64) -> Inputs {
         let inputs = self.op.inputs().into_iter();
+        // A workload has fewer than 16 inputs, so no two sets have a seed in common.
         let own = inputs.map(|input| kiln_bench::Input { seed: input.seed + 16 * seed, ..input });
         own.map(|input| input.elements_of(self.dtype)).collect()
     }
@@ -122,6 +123,7 @@ impl Computation<KilnWorkload, Vec<Tensor>> {
 
 impl<S, R> Subject for Computation<S, R> {
     fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
+        // Freed first, so that device memory never holds the old and the new sets. `last` refers to an old set by index.
         (self.last, self.sets) = (None, Vec::new());
         self.sets = sets.iter().map(|set| (self.prepare)(set, &self.device)).collect::<Result<_, _>>()?;
         Ok(())

@@ -79,6 +79,7 @@ impl Measured {
     /// Checks that no arm is below the roofline time of `roofline_s` seconds per run.
     pub fn bounded(mut self, roofline_s: f64) -> Self {
         for times in &self.arms {
+            // Above 1, an arm is faster than the limit. The measured limit is noisy, which the tolerance allows for.
             let share = roofline_s / times.median();
             let passed = share <= 1.0 / MIN_OF_LIMIT;
             let what = if passed { "" } else { ": faster than the machine allows" };
@@ -114,6 +115,7 @@ impl Trial<'_> {
     pub fn measure(&mut self, arms: &mut [Arm<'_>], referee: &dyn Referee) -> Result<Measured, Fault> {
         let first = referee.inputs(0);
         let bytes = first.iter().map(|input| 4 * input.len()).sum::<usize>().max(1);
+        // Rounds alternate between two sets, so that a subject that always returns its first result is found.
         let sets = [first, referee.inputs(1)];
         let mut running = Vec::new();
         for arm in arms {
@@ -123,6 +125,7 @@ impl Trial<'_> {
         let fresh_sets = (AUDIT_BYTES / bytes).clamp(2, 32);
         for number in 0..AUDITS {
             for one in &mut running {
+                // Seeds 0 and 1 are the timed sets. Each audit has one set more than it times, so no arm sees a set twice.
                 self.audit(one, referee, 2 + (number * (fresh_sets + 1)) as u64, fresh_sets)?;
             }
         }
@@ -136,6 +139,7 @@ impl Trial<'_> {
             arm.subject.run(set)?;
             arm.subject.wait()?;
         }
+        // The resolution of a clock that stands still is infinite. Capped, the trial ends, and the check of the clock fails.
         let wanted = self.sampling.sample.as_secs_f64().max(MIN_STEPS * self.clock.resolution().min(1e-3));
         let mut running =
             Running { arm, runs: 1, times: Vec::new(), spent: 0.0, late: Vec::new(), fresh: Vec::new(), wrong: None };
@@ -165,6 +169,7 @@ impl Trial<'_> {
         referee: &dyn Referee,
     ) -> Result<Vec<usize>, Fault> {
         let SamplingConfig { min_samples, max_samples, budget, .. } = self.sampling;
+        // Every arm gets the same time, not the same number of samples: a slow arm sits out the last rounds.
         let share = budget.as_secs_f64() / running.len() as f64;
         let between_audits = (min_samples / AUDITS).max(1);
         let mut firsts = vec![0; running.len()];
@@ -175,6 +180,7 @@ impl Trial<'_> {
             }
             let order = self.order.round(running.len());
             let mut is_first = true;
+            // Samples are stored by round, because ratios are of samples of the same round.
             running.iter_mut().for_each(|one| one.times.push(None));
             for index in order {
                 let one = &mut running[index];
@@ -215,6 +221,7 @@ impl Trial<'_> {
     ) -> Result<(), Fault> {
         let (output, first) = self.timed_output(running)?;
         running.judge(inputs, &output, referee);
+        // Dropped first, so that both reads allocate under the same conditions.
         drop(output);
         let (_, again) = self.timed_output(running)?;
         running.late.push((first - 1.5 * before.max(again)) / sample);
@@ -238,6 +245,7 @@ impl Trial<'_> {
         // One extra set to warm up.
         let sets: Vec<Inputs> = (0..=count as u64).map(|set| referee.inputs(seed + set)).collect();
         let subject = &mut running.arm.subject;
+        // Loading may compile or cache something for each set. Only `run` is timed.
         subject.load(&sets)?;
         let wanted = self.sampling.sample.as_secs_f64();
         let start = self.clock.now();
@@ -257,6 +265,7 @@ impl Trial<'_> {
         let output = subject.output()?;
         let elements = sets[0].iter().map(Vec::len).sum::<usize>() + output.len();
         running.fresh.push((took, (size_of::<f32>() * elements) as f64 / self.memory_bytes_per_s));
+        // The output is that of the last run.
         running.judge(&sets[count - 1], &output, referee);
         Ok(())
     }
@@ -298,6 +307,7 @@ impl Running<'_, '_> {
 
     fn work(&self, times: &Times) -> Check {
         let times_as_long = |(took, memory): &(f64, f64)| (took - memory).max(0.0) / times.median();
+        // The minimum, because other load delays one audit, but cached results make every audit slower.
         let fresh = self.fresh.iter().map(times_as_long).fold(f64::INFINITY, f64::min);
         let what = if fresh > MAX_FRESH { ": results were cached or work was skipped" } else { "" };
         let detail = format!("a run on new inputs takes {fresh:.2} times as long as the timed ones{what}");
@@ -338,6 +348,7 @@ fn order(arms: &[Times], firsts: &[usize]) -> Check {
     let min = firsts.iter().min().copied().unwrap_or(0);
     // After an arm has used up its time, the others are first in the remaining rounds.
     let together = arms.iter().map(Times::samples).min().unwrap_or(0);
+    // A quarter of the common rounds, and at least two: a few rounds in random order are seldom even.
     let passed = max - min <= (rounds - together.min(rounds)) + (together / 4).max(2);
     let counts: Vec<String> =
         arms.iter().zip(firsts).map(|(arm, first)| format!("{} {first} times", arm.name)).collect();

@@ -82,6 +82,7 @@ fn cost(
     let mut compute = || -> KilnResult<u64> {
         let before = launched();
         for result in &results {
+            // Before `eval`: a computed tensor has no plan.
             let explained = result.explain()?;
             launches += explained.kernels() as u64;
             bytes += explained.bytes_moved();
@@ -123,7 +124,7 @@ fn tensors(inputs: &Inputs, device: &Device) -> KilnResult<Vec<Tensor>> {
     inputs.iter().map(|input| Tensor::from_slice(input, input.len(), device)).collect()
 }
 
-/// Runs the chain, computing each op before the next one is recorded.
+/// Runs the chain with one kernel per op: the inputs of each op are computed before it, so nothing fuses.
 fn one_at_a_time(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
     let mut last = Vec::new();
     for step in steps(inputs)? {

@@ -52,12 +52,14 @@ fn requests(device: &Device, origin: Origin, number: &Rc<Cell<u64>>, requested: 
     let request = move |(known, _): &(KernelSource, Vec<f32>), _: Option<(u64, Kernel)>, device: &Device| {
         requested.set(requested.get() + 1);
         if origin == Origin::Disk {
+            // Empties the memory tier, so that the request is served from disk.
             device.clear_kernels();
         }
         if origin != Origin::Compiler {
             return Ok((0, device.kernel(known)?));
         }
         number.set(number.get() + 1);
+        // Another constant in the source is another key, so neither tier has the kernel.
         let text = known.text().replace("f32(0)", &format!("f32({})", number.get()));
         Ok((number.get(), device.kernel(KernelSource::wgsl(text).named("validate_scale"))?))
     };

@@ -64,6 +64,7 @@ pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     };
     let mut peaks = [0u64; 2];
     let mut wrong: Option<String> = None;
+    // Lives across the cleanup, which must not release memory in use.
     let held: Vec<Buffer> = vec![device.buffer(1 << 16)?];
     for step in 0..STEPS {
         // Sizes vary without an order, and the second half repeats those of the first.

@@ -52,6 +52,7 @@ fn planned(device: &Device, shape: Option<[usize; 4]>, runs: &Rc<Cell<u64>>) -> 
     let runs = Rc::clone(runs);
     let prepare = |inputs: &Inputs, device: &Device| Tensor::from_slice(&inputs[0], ELEMENTS, device);
     Computation::of_tensors(device, prepare, move |input: &Tensor| {
+        // The number of runs so far selects the shape, so no shape repeats, not even across sets and audits.
         let shape = shape.map_or_else(|| new_shape(runs.get() as usize), Vec::from);
         runs.set(runs.get() + 1);
         let part = input.slice(0, 0..shape.iter().product::<usize>())?.reshape(&shape[..])?;

@@ -24,6 +24,7 @@ pub(super) fn against_driver(context: &mut Context<'_>, sizes: Sizes) -> Result<
         "pool: {} of {} requests reached the driver; pooling disabled: {} of {}",
         own.driver_request_count, own.allocation_count, other.driver_request_count, other.allocation_count
     );
+    // With pooling disabled every request must reach the driver; otherwise the comparison would be with another pool.
     let check = counts(other.driver_request_count == other.allocation_count, detail);
     Ok(Evidence::faster(measured, |s| (s / BUFFERS as f64 * 1e9, "ns/buffer")).with(check))
 }
@@ -88,6 +89,7 @@ impl Referee for Sizes {
 fn requests(device: &Device) -> impl Subject {
     let take = |sizes: &Vec<u64>, last: Option<Vec<Buffer>>, device: &Device| {
         let mut buffers = last.unwrap_or_default();
+        // Frees all buffers of the last run before the first request, so that the pool can serve every request from them.
         buffers.clear();
         for &bytes in sizes {
             buffers.push(device.buffer(bytes)?);
