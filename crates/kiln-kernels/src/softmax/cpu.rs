@@ -125,7 +125,7 @@ impl<T: Stored> Work for Quotients<'_, T> {
 
 #[inline(always)]
 fn scale(numbers: &mut [f32], sum: f64) {
-    // One division per call. It is computed in `f64`, so the factor is off by at most half an ULP.
+    // One division per call. It is computed in `f64`, so the factor is off by about half an ULP.
     let factor = (1.0 / sum) as f32;
     for number in numbers {
         *number *= factor;
