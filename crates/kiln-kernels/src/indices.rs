@@ -95,6 +95,7 @@ impl<'a> Indices<'a> {
         if position == usize::MAX {
             return Ok(());
         }
+        // Only the position was recorded, in one atomic. The coordinates and the index are found again for the message.
         let (mut rest, mut offset) = (position, self.layout.offset() as isize);
         let mut coordinates = self.layout.shape().clone();
         for (axis, &stride) in self.layout.strides().iter().enumerate().rev() {

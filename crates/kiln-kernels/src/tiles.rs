@@ -152,6 +152,7 @@ pub(crate) fn sums(rows: Tile, columns: Tile) -> impl Iterator<Item = (usize, us
 /// rows are whole groups of four.
 pub(crate) fn store(results: &str, column: &str, end: &str, are_whole: bool) -> String {
     if are_whole {
+        // Every row begins at a multiple of four elements, so the division is exact, and either all four columns exist or none.
         return format!("            if {column} < {end} {{ finish4(number / 4u, {results}); }}\n");
     }
     let one = |lane: usize| {

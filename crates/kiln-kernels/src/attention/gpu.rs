@@ -92,6 +92,7 @@ struct Form {
 impl Form {
     /// Returns the iterations of all loops for a block of keys.
     fn loop_steps(self, elements: usize) -> usize {
+        // Counts what the driver counts: each iteration of each loop, of the outer loops as well.
         let inner = |loads: usize| if self.is_unrolled { 0 } else { loads + STEPS / UNROLL };
         let scores = elements.div_ceil(STEPS) * (1 + inner(Q.loads() + K.loads()));
         let results = K.lines() / STEPS * (1 + self.tiles * inner(V.loads()));
@@ -162,6 +163,7 @@ impl Form {
             steps: ["first_key + first", "p_v_stride2()", "p_n()"],
             along_steps: false,
         };
+        // The weights are those of all 32 keys of the block, the tile has 16 values: their steps differ by `first`.
         let steps =
             self.steps(|step| products(&format!("result{tile}_"), [&format!("first + {step}"), &step], WEIGHTS, V));
         // The first barrier waits until the tile is complete, the second until it is no longer read.
@@ -210,6 +212,7 @@ fn block_maximum() -> String {
 fn running_maximum() -> String {
     let mut text = String::new();
     for four in 0..Q.fours {
+        // Every invocation reads the maxima of all eight with the same queries, so they all rescale by the same factor.
         let most = (0..SIDE)
             .fold(format!("largest{four}"), |most, x| format!("max({most}, {})", exchanged(four, &format!("{x}u"))));
         text += &line(2, &format!("let now{four} = {most};"));
@@ -246,6 +249,7 @@ fn sums_of_all() -> String {
     }
     text += &line(1, "workgroupBarrier();");
     for four in 0..Q.fours {
+        // Each of the eight invocations with these queries has summed the weights of its own keys.
         let all = (0..SIDE).map(|x| exchanged(four, &format!("{x}u"))).collect::<Vec<_>>().join(" + ");
         text += &line(1, &format!("let all{four} = {all};"));
         text += &line(1, &format!("let share{four} = select(1.0 / all{four}, vec4<f32>(), all{four} == vec4<f32>());"));

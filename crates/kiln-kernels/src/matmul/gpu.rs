@@ -104,6 +104,7 @@ fn batch_function(name: &str, axes: usize) -> String {
     let mut text = format!(
         "fn batch_{name}(number: u32) -> u32 {{\n    var rest = number;\n    var offset = p_{name}_offset();\n"
     );
+    // Divides off one coordinate per axis, the last one first, because the index is row-major.
     for axis in (0..axes).rev() {
         let _ = writeln!(text, "    offset += rest % p_{name}_length{axis}() * p_{name}_stride{axis}();");
         let _ = writeln!(text, "    rest /= p_{name}_length{axis}();");

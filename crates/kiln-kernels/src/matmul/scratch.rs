@@ -43,6 +43,7 @@ pub(crate) fn with<const PARTS: usize, R>(lengths: [usize; PARTS], work: impl Fn
 }
 
 fn keep<R>(change: impl FnOnce(&mut Vec<Vec<Line>>) -> R) -> R {
+    // The list is empty while `change` runs, so `change` must not call `keep`: what that added would be overwritten.
     let mut kept = KEPT.take();
     let result = change(&mut kept);
     KEPT.set(kept);

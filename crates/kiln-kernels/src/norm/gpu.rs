@@ -10,6 +10,7 @@ use kiln_ir::wgsl::{WgslCall, WgslKernel};
 pub(super) fn render(name: &str, call: &WgslCall<'_>, eps: f32, centered: bool) -> Result<WgslKernel> {
     let (rows, length) = rows_of(&call.operands[0].layout);
     let mut builder = call.builder();
+    // Parameters are words, so the float is passed as its bits. It is not part of the text, so one kernel serves every epsilon.
     builder.param("eps", eps.to_bits());
     let mut text = offsets(&mut builder, "at", &rows);
     for (vector, name) in call.operands[1..].iter().zip(["weight", "bias"]) {

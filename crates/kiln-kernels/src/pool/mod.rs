@@ -118,6 +118,7 @@ impl KernelOp for Pool {
     }
 
     fn fuses_epilogue(&self) -> bool {
+        // A maximum is stored as an element of its own dtype; an epilogue requires results in `f32`.
         self.op == PoolOp::Sum
     }
 
@@ -125,6 +126,7 @@ impl KernelOp for Pool {
         let elements = (self.window.size[0] * self.window.size[1]) as f64;
         match self.op {
             PoolOp::Max => 0.0,
+            // A sequential sum of n terms: each of n additions rounds a number of at most n times the largest.
             PoolOp::Sum => elements * elements * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0),
         }
     }

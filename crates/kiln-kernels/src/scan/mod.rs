@@ -110,6 +110,8 @@ impl KernelOp for Scan {
                 Some(each([(below * self.before(wide(output), 1.0)).cast(x.dtype())]))
             }
             (ScanOp::Linear, &[a, b]) => {
+                // `below` is the gradient of b. Forward, a[k] multiplies y[k-1] to give y[k]. In reverse, it multiplies y[k] to give y[k-1], so
+                // `below` is shifted instead of the output.
                 let below = wide(a).kernel(reversed, &[wide(gradient)]);
                 let of_a = if self.reverse {
                     self.before(below, 0.0) * wide(output)

@@ -94,6 +94,7 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
     let (is_compare, conditions) = (op.op.signature == Signature::Compare, op.first_wide());
     let operands: SmallVec<[(&HostOperand<'_>, StridedIter<1>); 3]> =
         call.operands.iter().map(|operand| (operand, StridedIter::over(operand.layout))).collect();
+    // Comparisons are computed in the 64-bit type, as 1 or 0, and stored as `U8`.
     let (words, bytes) = if is_compare {
         (None, Some(Target::<u8>::of(call.output)))
     } else {
@@ -101,6 +102,7 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
     };
     let chunks = items.div_ceil(CHUNK);
     parallel_for(call.workers, chunks, 4 * CHUNK, |range| {
+        // Three operands are the maximum; ops with fewer ignore the rest.
         let mut gathered = [[T::default(); CHUNK]; 3];
         let mut results = [T::default(); CHUNK];
         for start in range.map(|chunk| chunk * CHUNK) {

@@ -105,6 +105,7 @@ fn best_i64(row: &[i64], is_larger: bool) -> usize {
 
 /// Returns the index of the first largest, or smallest, float; of the first NaN if there is one.
 fn best_f64(row: &[f64], is_larger: bool) -> usize {
+    // A NaN replaces every number, and nothing replaces a NaN, so the first one stays.
     best(row, |new, old| !old.is_nan() && (new.is_nan() || if is_larger { new > old } else { new < old }))
 }
 

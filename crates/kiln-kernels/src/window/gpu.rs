@@ -6,6 +6,7 @@ use kiln_ir::wgsl::{LOOP_STEPS, WgslBuilder, WgslCall, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 
 fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
+    // The operand is contiguous (the default of `takes`), so its offset and the sizes determine every position.
     builder.param("offset", offset as u32);
     builder.param("channels", sizes.channels as u32);
     window_params(builder, &sizes.window, sizes.image, sizes.positions);

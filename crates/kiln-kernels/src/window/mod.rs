@@ -182,6 +182,7 @@ impl KernelOp for Fold {
     }
 
     fn error_bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
+        // An element is covered by at most as many windows as a window has elements. Each addition rounds a number of at most that many terms.
         let most = (self.window.size[0] * self.window.size[1]) as f64;
         most * most * crate::UNIT_ROUNDOFF * largest.first().copied().unwrap_or(0.0)
     }
