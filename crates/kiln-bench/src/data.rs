@@ -51,11 +51,13 @@ pub fn uniform(seed: u64, len: usize) -> impl Iterator<Item = f32> {
 
 /// Returns numbers of an interval with full `f64` precision.
 pub(crate) fn uniform_in(seed: u64, len: usize, (low, high): (f64, f64)) -> impl Iterator<Item = f64> {
+    // 53 bits fill the mantissa of an `f64`: the fraction is exact and less than 1.
     words(seed, len).map(move |word| low + (high - low) * ((word >> 11) as f64 * 2f64.powi(-53)))
 }
 
 /// Returns the splitmix64 words of a sequence; see the module documentation.
 fn words(seed: u64, len: usize) -> impl Iterator<Item = u64> {
+    // splitmix64 of a counter. Sequences of different seeds do not overlap within 2^32 elements.
     (0..len as u64).map(move |index| {
         let mut bits = (seed << 32).wrapping_add(index).wrapping_add(0x9e37_79b9_7f4a_7c15);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

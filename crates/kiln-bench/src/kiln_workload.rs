@@ -56,6 +56,7 @@ impl KilnWorkload {
         let results = self.expression()?;
         match &results[..] {
             [result] => result.eval()?,
+            // All results of a workload are one evaluation, so that small ops can share a plan.
             several => Tensor::eval_all(&several.iter().collect::<Vec<_>>())?,
         }
         Ok(results)
