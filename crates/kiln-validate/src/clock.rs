@@ -10,6 +10,8 @@ pub trait Clock {
 
     /// Returns the smallest step in seconds; infinite if the clock does not advance.
     fn resolution(&self) -> f64 {
+        // Gives up after many readings, because a clock that stands still never advances. The minimum counts, because an interruption makes a
+        // step look longer.
         let step = |_| {
             let start = self.now();
             (0..100_000).map(|_| self.now()).find(|now| *now > start).map_or(f64::INFINITY, |now| now - start)

@@ -41,6 +41,7 @@ fn validated(device: &Device) -> ValidatedDevice {
 
 /// Returns the processor name as the CPU device reports it.
 fn processor() -> Option<String> {
+    // Opened for its name alone, so one thread is enough.
     Device::cpu_with(CpuOptions::new().threads(1)).ok().map(|device| device.info().name.clone())
 }
 

@@ -29,6 +29,8 @@ impl Times {
 
     /// Returns the speedup over `other`: the median of the per-round ratios, with its interval.
     pub fn faster_than(&self, other: &Self) -> Ratio {
+        // Samples of one round are taken shortly after each other, so slow changes of the machine cancel in their ratio. A round that one arm sat out
+        // has no pair.
         let pairs = self.by_round.iter().zip(&other.by_round);
         Ratio::of(pairs.filter_map(|(own, other)| Some((*other)? / (*own)?)))
     }

@@ -88,6 +88,7 @@ fn cost(
             bytes += explained.bytes_moved();
             result.eval()?;
         }
+        // The statistics lack kernels that a GPU has not finished.
         device.synchronize()?;
         Ok(launched() - before)
     };
