@@ -51,6 +51,7 @@ pub(crate) fn choose_from<D>(
     mut open: impl FnMut(&DeviceInfo) -> Result<D>,
 ) -> Result<Selection<D>> {
     let mut gpus: Vec<&DeviceInfo> = listed.iter().filter(|info| info.kind.is_real_gpu()).collect();
+    // The sort is stable: GPUs of one kind stay in the order of the list.
     gpus.sort_by_key(|info| rank(info.kind));
     let mut failed = Vec::new();
     for gpu in gpus {

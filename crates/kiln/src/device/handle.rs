@@ -44,6 +44,7 @@ struct Inner {
 #[cfg(feature = "events")]
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Runs before the fields are dropped, so the runtime can still be read.
         self.final_metrics.send(&self.runtime);
     }
 }
@@ -161,6 +162,8 @@ impl Device {
     /// # }
     /// ```
     pub fn set_seed(&self, seed: u64) {
+        // The seed is in the upper half and the count of keys in the lower, so that the sequences of two seeds do not
+        // overlap for 2³² keys.
         self.0.tensors.keys.store(u64::from(mix(seed)) << 32, Ordering::Relaxed);
     }
 

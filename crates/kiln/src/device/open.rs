@@ -208,6 +208,7 @@ impl Name {
 /// Reports an index past the last GPU as an invalid name. Without any GPU, the driver's message is more
 /// useful and is kept.
 fn explain(error: Error, name: &str, index: usize, listed: &[DeviceInfo]) -> Error {
+    // The list contains the CPU device. Without any GPU the error of the driver says more than the list of devices.
     let gpus = listed.len().saturating_sub(1);
     if gpus > 0 && index >= gpus { unknown(name, listed).with_source(error) } else { error }
 }

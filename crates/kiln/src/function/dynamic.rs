@@ -69,6 +69,8 @@ impl Dynamic {
     /// ```
     pub fn integer(&self) -> Option<isize> {
         match self {
+            // Above 2^53 neighbouring integers are the same `f64`, so the text of the number may have meant another
+            // one.
             Self::Number(number) if number.fract() == 0.0 && number.abs() <= MAX_INTEGER => Some(*number as isize),
             _ => None,
         }

@@ -240,6 +240,7 @@ impl Call<'_> {
             Dynamic::Tensor(tensor) => Some((index, tensor)),
             _ => None,
         });
+        // Numbers take shape and dtype from the first tensor; without one they are `f32` scalars.
         let shape = tensors.clone().next().map_or_else(Default::default, |(_, tensor)| tensor.shape().clone());
         let dtype = match op.signature {
             Signature::Bits { .. } | Signature::BitsToFloat { .. } => DType::U32,

@@ -56,6 +56,8 @@ impl Watch {
     ///
     /// See [`metrics`](super) for an example.
     pub fn add(&self, device: &Device) {
+        // Lock order: this list, then the list in `FinalMetrics`. `FinalMetrics::send` has exclusive access to its
+        // own list and locks only this one.
         let mut devices = self.0.devices.lock();
         let is_same = |watched: &WatchedDevice| matches!(&watched.state, State::Open { device: known, .. } if known.is_of(device));
         if devices.iter().any(is_same) {
@@ -63,6 +65,8 @@ impl Watch {
         }
         let id = &device.info().id;
         let of_id = devices.iter().filter(|watched| watched.id == *id).count();
+        // A reopened device continues the series of a closed one with the same id. Entries are never removed, so the
+        // numbers that devices hold stay valid.
         let free = devices.iter().position(|watched| watched.id == *id && matches!(watched.state, State::Closed(_)));
         let label = match free {
             Some(number) => devices[number].label.clone(),
@@ -102,6 +106,7 @@ impl Watch {
             match (&watched.state, device) {
                 (State::Closed(last), _) => join(&mut all, last.clone()),
                 (State::Open { .. }, Some(device)) => join(&mut all, watched.metrics(device.runtime(), 1.0)),
+                // The last handle is being dropped: that thread stores the final metrics once it gets the lock.
                 (State::Open { .. }, None) => {}
             }
         }

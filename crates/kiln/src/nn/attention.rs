@@ -92,6 +92,7 @@ impl MultiHeadAttention {
             let message = format!("attention expected a width divisible by {heads} heads, found {width}");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
+        // As in PyTorch: biases start at 0, also that of the output projection.
         let zeros = |length: usize| Parameter::new(&Tensor::zeros(length, options.dtype, &options.device)?);
         let out_proj = Linear { bias: Some(zeros(width)?), ..Linear::new(width, width, options.clone())? };
         Ok(Self { in_proj, in_proj_bias: Some(zeros(3 * width)?), out_proj, width, heads, is_causal: false })

@@ -274,6 +274,8 @@ fn convolve(
 ) -> Result<Tensor> {
     let &[batch, _, height, width] = &input.shape()[..] else { unreachable!("the layers check the input") };
     let [down, across] = window.positions([height, width])?;
+    // im2col: each row holds the elements under one position of the window, channel by channel, so that the
+    // convolution is one matrix multiplication.
     let rows = Tensor::kernel(Arc::new(Unfold { window }), &[input])?;
     let (places, outputs) = (rows.shape()[2], weight.shape()[0]);
     let rows = rows.reshape((batch * down * across, places))?;

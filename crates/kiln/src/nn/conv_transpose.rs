@@ -224,6 +224,8 @@ impl Transposed {
         };
         let image = self.output([height, width], input)?;
         let positions = height * width;
+        // The gradient of im2col: each input element is multiplied by the window, and `Fold` adds up the overlapping
+        // windows.
         let rows = input.permute([0, 2, 3, 1])?.reshape((batch * positions, channels))?;
         let places = outputs * down * across;
         let rows = rows.matmul(&weight.to_dtype(input.dtype())?.reshape((channels, places))?)?;
@@ -245,6 +247,8 @@ impl Transposed {
         if [size, stride, dilation].concat().contains(&0) {
             return wrong(ErrorKind::InvalidArgument, "sizes, strides and dilations of at least 1");
         }
+        // Output padding selects one of the `stride` input lengths for which a convolution has the same output
+        // length.
         if (0..2).any(|axis| self.output_padding[axis] >= stride[axis]) {
             return wrong(ErrorKind::InvalidArgument, "an output_padding below the stride");
         }

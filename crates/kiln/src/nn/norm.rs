@@ -199,6 +199,7 @@ impl BatchNorm {
         };
         let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
         let mean = input.mean_keepdim(&axes)?;
+        // Two passes: the difference of the mean of squares and the squared mean cancels when the mean is large.
         let variance = input.sub(&mean)?.square()?.mean_keepdim(&axes)?;
         let (mean, variance) = (mean.reshape(own)?, variance.reshape(own)?);
         if is_recomputing() {

@@ -94,6 +94,7 @@ impl Parameter {
             let message = format!("a parameter expected {}, found {}", describe(&own), describe(tensor));
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
+        // A new leaf: detached, so that it does not keep the graph that computed it alive, and without a gradient.
         let tensor = if self.is_trainable {
             tensor.detach().requires_grad()?
         } else {

@@ -274,6 +274,7 @@ impl Stack {
         let drawn = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, hidden, options)?);
         let bias = || has_bias.then(|| drawn(&[rows])).transpose();
         let cell = |number: usize| -> Result<Cell> {
+            // Layers after the first read the concatenated outputs of both directions.
             let width = if number < directions { inputs } else { directions * hidden };
             let (weight_ih, weight_hh) = (drawn(&[rows, width])?, drawn(&[rows, hidden])?);
             Ok(Cell { weight_ih, weight_hh, bias_ih: bias()?, bias_hh: bias()? })
@@ -375,6 +376,7 @@ impl Cell {
             state = step(&from_input.select(1, at)?, &from_state, &state)?;
             outputs.push(state[0].clone());
         }
+        // The outputs are in the order of the input, whichever direction the cell runs.
         if is_reverse {
             outputs.reverse();
         }

@@ -88,6 +88,7 @@ impl<R: Rule> Optimizer<R> {
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
+            // A tied parameter appears under two names and must be updated once.
             if sorted.iter().flatten().any(|(_, other)| other.is_same(&parameter)) {
                 continue;
             }
@@ -102,6 +103,7 @@ impl<R: Rule> Optimizer<R> {
         }
         let group = |parameters: Vec<(String, Parameter)>| -> Result<Group> {
             let parts: Vec<Tensor> = parameters.iter().map(|(_, parameter)| parameter.get()).collect();
+            // One flat tensor per device: a step is then a few kernels, however many parameters there are.
             let all = Tensor::packed(&parts)?;
             all.eval()?;
             let state = |_: &&str| Tensor::zeros(all.elem_count(), all.dtype(), all.device());
@@ -208,6 +210,8 @@ impl<R: Rule> Optimizer<R> {
                     number: self.steps + 1,
                 };
                 let result = self.rule.step(&update)?;
+                // Evaluated in each step: otherwise the states of successive steps would accumulate in one pending
+                // graph.
                 Tensor::eval_all(&result.iter().collect::<Vec<_>>())?;
                 results.push(result);
             }

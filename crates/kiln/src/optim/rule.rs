@@ -211,6 +211,7 @@ impl Rule for Adam {
     fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>> {
         let gradients = decayed(update, if self.is_decoupled { 0.0 } else { self.weight_decay })?;
         let parameters = if self.is_decoupled {
+            // AdamW: the decay does not pass through the moments, so it is not divided by the root of the second one.
             update.parameters.mul_scalar(1.0 - update.learning_rate * self.weight_decay)?
         } else {
             update.parameters.clone()

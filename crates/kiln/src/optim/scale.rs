@@ -99,6 +99,8 @@ impl LossScale {
         let is_good = optimizer.step_if_finite(learning_rate, self.scale)?;
         self.good = if is_good { self.good + 1 } else { 0 };
         if !is_good {
+            // Factors of 2: with the default scale, a power of two, scaling and unscaling change exponents only and
+            // do not round.
             self.scale = (self.scale / 2.0).max(1.0);
         } else if self.good >= self.growth_interval {
             (self.scale, self.good) = (self.scale * 2.0, 0);

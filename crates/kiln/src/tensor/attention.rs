@@ -158,9 +158,11 @@ impl Tensor {
         let (half, device) = (length / 2, self.device());
         let (position, pair) = Self::row_and_column(positions, half, device)?;
         let position = position.to_dtype(DType::F32)?.add_scalar(first as f64)?;
+        // base^(-2 * pair / length) as exp(pair * step): the logarithm is computed once, in `f64`.
         let step = -2.0 * f64::from(base).ln() / length.max(1) as f64;
         let angle = position.mul(&pair.to_dtype(DType::F32)?.mul_scalar(step)?.exp()?)?;
         let (sine, cosine) = (angle.sin()?, angle.cos()?);
+        // Pairs element i with element i + length / 2, as GPT-NeoX and Hugging Face do, not with its neighbour.
         let wide = self.to_dtype(DType::F32)?;
         let (one, other) = (wide.slice(-1, ..half)?, wide.slice(-1, half..)?);
         let turned = [

@@ -168,8 +168,11 @@ impl Named {
     /// Multiplies by another tensor, and sums over shared letters that are no longer needed.
     fn times(self, other: Self, needed: &[char]) -> Result<Self> {
         let of_both: Vec<char> = self.letters.iter().copied().filter(|letter| other.letters.contains(letter)).collect();
+        // A letter of only one tensor that nothing else needs is summed first, which makes the product smaller.
         let own: Vec<char> = needed.iter().copied().chain(of_both.iter().copied()).collect();
         let (one, other) = (self.sum_others(&own)?, other.sum_others(&own)?);
+        // Each letter has one role in a batched matmul: of both tensors and still needed (batch), of both and not
+        // needed (contracted), of one only (rows or columns).
         let (batch, inner): (Vec<char>, Vec<char>) = of_both.into_iter().partition(|letter| needed.contains(letter));
         let free = |part: &Self, shared: &Self| -> Vec<char> {
             part.letters.iter().copied().filter(|letter| !shared.letters.contains(letter)).collect()

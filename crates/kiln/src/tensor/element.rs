@@ -67,6 +67,7 @@ impl Tensor {
         let first = &inputs[0].0.kind;
         let dtype = first.ty.dtype;
         let is_same = matches!(op.signature, Signature::Same { .. }) && !dtype.is_wide() && op.takes_dtype(dtype);
+        // Fast path of most calls: same type and device, so nothing is checked, broadcast or allocated for the type.
         if is_same && inputs[1..].iter().all(|input| input.0.kind.is_like(first)) {
             return Self::planned_like(Op::Element(op), inputs);
         }

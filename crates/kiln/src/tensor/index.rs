@@ -131,6 +131,7 @@ impl Tensor {
         let shape = check::broadcast("i", &tensors)?;
         let axes: SmallVec<[usize; 2]> = indices.iter().map(|(axis, _)| *axis).collect();
         let is_adjacent = axes.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        // NumPy's rule, see `i`: the axes of the indices replace adjacent indexed axes, and otherwise come first.
         let first = if is_adjacent { axes[0] } else { 0 };
         let mut order: Vec<usize> = (0..self.rank()).filter(|axis| !axes.contains(axis)).collect();
         order.splice(first..first, axes.iter().copied());

@@ -67,6 +67,8 @@ impl Tensor {
         if flat.len() <= device.target().max_operands {
             return Self::cat(&flat, 0);
         }
+        // More tensors than a kernel can bind: one command list with a copy per tensor, instead of the tree of
+        // kernels of `join`, which copies each element once per level.
         let flat = flat.iter().map(Self::contiguous).collect::<Result<Vec<_>>>()?;
         Self::eval_all(&flat.iter().collect::<Vec<_>>())?;
         let elements: usize = flat.iter().map(Self::elem_count).sum();

@@ -69,6 +69,7 @@ impl Tensor {
         check::same_device("matmul", &[self, other])?;
         check::same_dtype("matmul", &[self, other])?;
         check::float("matmul", self)?;
+        // Fast path for two matrices: no batch axes to broadcast, and no reshape.
         if let (&[_, k], &[inner, _]) = (&self.shape()[..], &other.shape()[..])
             && k == inner
         {

@@ -96,12 +96,14 @@ impl Tensor {
         }
         let target = device.target();
         let alignment = (target.input_alignment_bytes as u64).max(dtype.bytes() as u64);
+        // Kernels read whole vectors of `access_bytes`, also past the last element, so a shorter buffer is copied.
         let is_usable = buffer.offset().is_multiple_of(alignment)
             && buffer.bytes() >= bytes.next_multiple_of(target.access_bytes)
             && bytes > 0;
         let layout = Layout::contiguous(shape.clone()).into();
         if is_usable {
             run::check_size(device, &ty)?;
+            // Work that the caller submitted may still write the buffer; the tensor is not ready before that.
             let (buffer, submission) =
                 (buffer.slice(..bytes.next_multiple_of(target.access_bytes))?, buffer.last_submission());
             return Ok(Self::ready(ty, device, Storage { buffer, layout, submission }));
@@ -243,6 +245,7 @@ impl Tensor {
         let shape = Shape::from(count).checked().map_err(|error| error.context("linspace"))?;
         let last = count.saturating_sub(1).max(1) as f64;
         if dtype == DType::F64 {
+            // Divided before the subtraction: `end - start` can overflow.
             let step = end / last - start / last;
             let from_end = |index: usize| if count > 1 { end - (last - index as f64) * step } else { start };
             let number = |index: usize| if index < count / 2 { start + index as f64 * step } else { from_end(index) };
@@ -292,6 +295,7 @@ impl Tensor {
             _ => {}
         }
         let index = Self::iota(&shape, device).to_dtype(dtype.computed())?;
+        // A negative step of an unsigned range is added modulo 2³², which gives the right elements.
         let wrapped = |value: f64| if dtype.class() == Class::Uint { (value as i64 as u32).into() } else { value };
         index.mul_scalar(wrapped(step))?.add_scalar(start)?.to_dtype(dtype)
     }

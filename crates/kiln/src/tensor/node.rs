@@ -41,6 +41,7 @@ pub(super) struct Kind {
 
 impl Kind {
     pub(super) fn is_like(&self, other: &Self) -> bool {
+        // Most ops share the kind of their input, so the comparison of shapes is rare.
         std::ptr::eq(self, other) || (self.ty == other.ty && self.device.is_same(&other.device))
     }
 }
@@ -176,6 +177,8 @@ impl Tensor {
     /// Creates a node with the same elements and a different record.
     pub(super) fn with_record(&self, record: Option<Box<Record>>) -> Self {
         let kind = Arc::clone(&self.0.kind);
+        // A pending tensor gets a reshape to its own shape, which computes nothing: the op stays in the node of
+        // `self`, so that both handles evaluate it once.
         let node = if let Some(storage) = self.0.storage() {
             TensorNode { storage: storage.clone().into(), ..Self::node(kind, 0, None) }
         } else {

@@ -73,6 +73,7 @@ impl Tensor {
         if given.is_empty() {
             return Self::kernel(Arc::new(LayerNorm { eps, affine: false }), &[self]);
         }
+        // The kernel has one affine form, with both operands; a missing one is a constant.
         let (one, zero);
         let weight = if let Some(weight) = weight {
             weight

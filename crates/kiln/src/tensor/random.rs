@@ -106,6 +106,8 @@ impl Tensor {
 
     /// Returns 32 random bits per element for a key.
     fn random_words(shape: &Shape, key: u32, device: &Device) -> Result<Self> {
+        // Counter-based: element i is a hash of (i, key), so the result does not depend on the device or the order of
+        // threads.
         let key = Self::splat("random", shape.clone(), f64::from(key), DType::U32, device)?;
         Self::iota(shape, device).random_bits(&key)
     }

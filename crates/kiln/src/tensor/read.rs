@@ -108,6 +108,7 @@ impl Tensor {
         if buffer.offset().is_multiple_of(self.device().info().limits.binding_alignment_bytes) || buffer.bytes() == 0 {
             return Ok(buffer);
         }
+        // A slice at an offset that a kernel cannot bind is copied to a buffer of its own.
         Self::planned_like(Op::Cast, &[&tensor])?.elements_in_memory(4)
     }
 
@@ -120,6 +121,8 @@ impl Tensor {
         };
         let size = self.dtype().bytes() as u64;
         let start = storage.layout.offset() as u64 * size;
+        // `multiple` is 4 where a kernel binds the result: bindings are whole words. Kiln's own allocations are
+        // padded; memory from `from_buffer` may end earlier, hence the `min`.
         let end = start + (self.elem_count() as u64 * size).next_multiple_of(multiple);
         storage.buffer.slice(start..end.min(storage.buffer.bytes()))
     }

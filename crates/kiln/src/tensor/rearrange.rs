@@ -27,6 +27,8 @@ impl Tensor {
         };
         let lengths = || [1].into_iter().cycle().take(new).chain(self.shape().iter().copied());
         let pairs = || times.iter().copied().zip(lengths());
+        // (a, b) is viewed as (1, a, 1, b), broadcast to (times, a, times, b) and merged: no element is copied before
+        // the last reshape.
         let split: Shape = lengths().flat_map(|length| [1, length]).collect();
         let repeated: Shape = pairs().flat_map(|(times, length)| [times, length]).collect();
         let joined = pairs().map(|(times, length)| times.saturating_mul(length)).collect::<Shape>();
@@ -189,6 +191,7 @@ impl Tensor {
     /// Returns the distinct elements of a list in ascending order. NaN, which has no order, comes last.
     fn distinct<T: Element + PartialOrd>(&self, mut elements: Vec<T>) -> Result<Self> {
         let is_nan = |x: &T| x.partial_cmp(x).is_none();
+        // NaN sorts last, which makes this a total order; NaNs count as one value.
         elements.sort_by(|a, b| is_nan(a).cmp(&is_nan(b)).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)));
         elements.dedup_by(|a, b| a == b || is_nan(a) && is_nan(b));
         Self::from_slice(&elements, elements.len(), self.device())

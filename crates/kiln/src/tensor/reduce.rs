@@ -85,6 +85,8 @@ reductions! {
 impl Tensor {
     /// Returns the square root, with a gradient of 0 at 0.
     fn safe_sqrt(&self) -> Result<Self> {
+        // The derivative of `sqrt` at 0 is infinite, and infinity times a zero gradient is NaN. The inner select
+        // keeps 0 out of `sqrt`, the outer one restores the result.
         let is_zero = self.eq(0.0)?;
         is_zero.where_(0.0, &is_zero.where_(1.0, self)?.sqrt()?)
     }
@@ -125,6 +127,7 @@ impl Tensor {
     fn reduced_wide(&self, name: &str, op: Reduce, axes: &graph::Axes, shape: Shape) -> Result<Self> {
         check::computes(name, self.dtype(), &[self])?;
         let kept = (0..self.rank()).filter(|axis| !axes.contains(axis));
+        // 64-bit reductions are a kernel over the rows of a matrix, so the reduced axes move to the end.
         let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
         let length: usize = axes.iter().map(|&axis| self.shape()[axis]).product();
         let matrix = self.permute(&order)?.reshape((shape.elem_count(), length))?;
@@ -180,6 +183,7 @@ statistics! {
     var var_keepdim "unbiased variance (with Bessel's correction, as in PyTorch)" ["variance"] "1.0" |x, axes| {
         let count: usize = axes.iter().map(|&axis| x.shape()[axis]).product();
         let deviation = x.sub(&x.mean_keepdim(&axes)?)?;
+        // One element, or none, gives 0 / 0 = NaN, as in PyTorch.
         deviation.square()?.sum_keepdim(axes)?.div_scalar((count as f64 - 1.0).max(0.0))
     };
     std std_keepdim "square root of the unbiased variance" ["standard_deviation"] "1.0" |x, axes| x.var_keepdim(axes)?.safe_sqrt();

@@ -49,6 +49,7 @@ impl Tensor {
 
     fn scanned(&self, name: &str, op: ScanOp, axis: impl Into<Axis>) -> Result<Self> {
         let axis = check::axis(name, axis, self)?;
+        // As for sums: a running sum of bytes rarely fits in a byte.
         let wide = if self.dtype().bytes() == 1 { &self.to_dtype(self.dtype().computed())? } else { self };
         Self::kernel(Arc::new(Scan { op, axis, reverse: false }), &[wide])
     }

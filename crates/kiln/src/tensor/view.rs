@@ -407,6 +407,7 @@ impl Tensor {
         }
         let length = self.shape()[axis];
         let part = length.div_ceil(count).max(1);
+        // An empty axis yields one empty part.
         let starts = (0..length.max(1)).step_by(part);
         starts.map(|start| self.slice(axis, start..length.min(start + part))).collect()
     }

@@ -214,6 +214,8 @@ impl WgslOp {
         for (name, value) in &constants {
             source = source.constant(name, *value);
         }
+        // Compiled now: the bindings come from its reflection, and errors in the source are returned by this call
+        // instead of a later `eval`.
         let kernel = device.kernel(source)?;
         let params = self.params.as_ref().map(|rule| rule(inputs, &output)).unwrap_or_default();
         let bindings = bindings(&kernel, inputs, &output, self.params.as_ref().map(|_| &*params))?;
@@ -229,6 +231,7 @@ impl WgslOp {
             zeroes_output: self.zeroes_output,
             guarantees: WgslGuarantees::default(),
         };
+        // Stands for source, entry point and constants in the plan key.
         let identity = kernel.hash().words();
         Ok(Specialised { name: Arc::clone(&self.name), output, rendered, identity, tolerance: self.tolerance })
     }
@@ -311,6 +314,7 @@ fn bindings(
 fn fits(dtype: DType, scalar: Scalar) -> bool {
     match dtype {
         DType::F32 => scalar == Scalar::F32,
+        // A kernel without `enable f16` reads two `f16` elements as one `u32`.
         DType::F16 => matches!(scalar, Scalar::F16 | Scalar::U32),
         DType::I32 => scalar == Scalar::I32,
         DType::U32 | DType::BF16 | DType::I8 | DType::U8 | DType::Bool => scalar == Scalar::U32,

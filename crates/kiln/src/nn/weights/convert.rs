@@ -61,6 +61,7 @@ fn same(stored: Dtype) -> Option<DType> {
 
 fn read_converted<T: Target>(name: &str, entry: &Entry, source: &Source, device: &Device) -> Result<Tensor> {
     let elements = if same(entry.dtype) == Some(T::DTYPE) {
+        // A dtype that is kept is copied from the file straight into its final memory.
         let mut stored = reserved::<T::Stored>(entry)?;
         stored.resize(entry.shape.iter().product(), T::Stored::zeroed());
         source.copy(entry.range.start, bytemuck::cast_slice_mut(&mut stored))?;
@@ -79,6 +80,7 @@ fn converted<T: Target>(name: &str, entry: &Entry, source: &Source) -> Result<Ve
         Dtype::F32 => conversion.convert(|x: f32| Float(x.into())),
         Dtype::F16 => conversion.convert(|x: f16| Float(x.into())),
         Dtype::BF16 => conversion.convert(|x: bf16| Float(x.into())),
+        // E5M2 is the upper byte of an `f16`: same sign, exponent width and bias.
         Dtype::F8_E5M2 => conversion.convert(|x: u8| Float(f16::from_bits(u16::from(x) << 8).into())),
         Dtype::F8_E4M3 => conversion.convert(|x: u8| Float(e4m3(x))),
         Dtype::I64 => conversion.convert(|x: i64| Integer(x.into())),
@@ -113,9 +115,11 @@ impl Conversion<'_> {
             let length = (self.entry.range.end - at).min(CHUNK_BYTES as u64) as usize;
             self.source.copy(at, &mut chunk[..length])?;
             let numbers = || {
+                // The chunk size is a multiple of every element size, so no element crosses two chunks.
                 let raw = chunk[..length].chunks_exact(size_of::<R>());
                 raw.map(|bytes| number(bytemuck::pod_read_unaligned(bytes)))
             };
+            // The first pass converts without an early exit; the element to report is searched only after a failure.
             let mut fits = true;
             let before = elements.len();
             elements.extend(numbers().map(|number| {
@@ -155,9 +159,11 @@ fn reserved<T>(entry: &Entry) -> Result<Vec<T>> {
 
 /// Decodes FP8 E4M3: 4 exponent bits, 3 mantissa bits, no infinity.
 fn e4m3(bits: u8) -> f64 {
+    // Bias 7. Only the pattern with exponent and fraction all ones is NaN.
     let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
     let size = match (exponent, bits & 7) {
         (15, 7) => f64::NAN,
+        // Subnormal: the exponent is that of 1, so the unit is 2^(1 - 7 - 3).
         (0, _) => fraction * 2f64.powi(-9),
         _ => (8.0 + fraction) * 2f64.powi(exponent - 10),
     };

@@ -65,6 +65,7 @@ pub fn save_tensors(
     let write = || {
         let mut new = NewFile::create(path)?;
         new.write_all(&file)?;
+        // Synced before the rename: after a crash, the path holds the old file or the complete new one.
         new.sync_all()?;
         new.commit()
     };

@@ -29,6 +29,7 @@ fn dissimilarity(name: &str, other: &str) -> Option<usize> {
     if is_path_suffix(name, other) || is_path_suffix(other, name) {
         return Some(0);
     }
+    // The difference in length is a lower bound of the distance, so most names are rejected without computing it.
     let max_distance = (name.len() / 4).max(1);
     if name.len().max(other.len()) > MAX_COMPARED_BYTES || name.len().abs_diff(other.len()) > max_distance {
         return None;
@@ -38,6 +39,7 @@ fn dissimilarity(name: &str, other: &str) -> Option<usize> {
 
 /// Computes the Levenshtein distance.
 fn distance(a: &[u8], b: &[u8]) -> usize {
+    // One row of the table: `diagonal` is the previous row's entry that `row[j]` has replaced.
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
         let mut diagonal = row[0];

@@ -100,6 +100,7 @@ impl Source {
         }
         self.copy(0, &mut length)?;
         let (length, rest) = (u64::from_le_bytes(length), self.len() - PREAMBLE_BYTES);
+        // The length is untrusted: without this check it would decide how much memory is allocated.
         if length > MAX_HEADER_BYTES.min(rest) {
             return Err(wrong(format!("a header of {length} bytes in a file of {}", self.len())));
         }
@@ -114,6 +115,8 @@ impl Source {
         let entry = |(name, info): (String, &safetensors::tensor::TensorInfo)| {
             let (from, to) = info.data_offsets;
             let range = start + from as u64..start + to as u64;
+            // Zeros are skipped: `product` multiplies in order, so the lengths before a zero must not overflow
+            // either.
             let lengths = info.shape.iter().filter(|length| **length > 0);
             if lengths.copied().try_fold(1usize, usize::checked_mul).is_none() {
                 return Err(wrong(format!("{name} with lengths {:?}", info.shape)));
@@ -136,6 +139,8 @@ impl Source {
         match &self.bytes {
             Bytes::Owned(bytes) => to.copy_from_slice(&bytes[at as usize..end as usize]),
             Bytes::Mapped { map, file } => {
+                // Reading a mapped page beyond the end of a truncated file raises SIGBUS. The check leaves only the
+                // time between it and the copy.
                 let length = file.metadata().map_or(0, |metadata| metadata.len());
                 if length < end {
                     let message = format!("expected a file of {} bytes, found {length}: it was truncated", self.len());

@@ -128,6 +128,7 @@ impl Tensor {
         let BackwardOptions { gradient, retains_graph, creates_graph } = options;
         let tape = Tape::of(self, Vec::new())?;
         let seed = seed(self, gradient)?;
+        // All gradients are built before any leaf changes, so an error in a rule leaves the leaves as they were.
         let found = mode::tracking(creates_graph, || tape.gradients(seed))?;
         mode::tracking(creates_graph, || {
             let add = |(leaf, gradient): (Self, Self)| match &leaf.0.record {
@@ -205,6 +206,8 @@ impl Tape {
                      call the earlier one with BackwardOptions::retain_graph"
                 )));
             }
+            // Post-order: the node is added when it is popped again, after its inputs. A node that several ops use
+            // may be on the stack more than once; the map of numbers skips it after the first.
             stack.push((tensor.clone(), true));
             stack.extend(source.inputs().iter().map(|input| (input.clone(), false)));
         }
@@ -226,12 +229,14 @@ impl Tape {
         }
         // Checkpointed functions may reach leaves that are not on this tape.
         let mut found: Vec<(Tensor, Tensor)> = Vec::new();
+        // Reverse topological order: all users of a node come after it on the tape, so its gradient is complete here.
         for (number, node) in self.nodes.iter().enumerate().rev() {
             let Some(gradient) = std::mem::take(&mut gradients[number]).finish(&node.tensor)? else { continue };
             if node.is_end {
                 add_to(&mut found, node.tensor.clone(), gradient)?;
                 continue;
             }
+            // An input that is not on the tape is not tracked, and its gradient is dropped.
             let mut reach = |input: &Tensor, gradient: Tensor| -> Result<()> {
                 self.numbers.get(&Arc::as_ptr(&input.0)).map_or(Ok(()), |&number| gradients[number].add(gradient))
             };
@@ -279,6 +284,7 @@ impl Tape {
     /// Frees the graph.
     pub(super) fn release(self) {
         for node in &self.nodes {
+            // Ends keep their records: leaves accumulate gradients in them.
             if let Some(record) = node.tensor.0.record.as_ref().filter(|_| !node.is_end) {
                 record.release();
             }

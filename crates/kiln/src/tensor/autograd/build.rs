@@ -27,6 +27,7 @@ pub(super) fn gradients(
     let builder = Builder { values: RefCell::new(values), fault: Cell::new(None) };
     let expr = |number| Expr::new(&builder, number);
     let exprs: SmallVec<[Expr<'_>; 4]> = (0..inputs.len()).map(expr).collect();
+    // Values are numbered inputs first, then the output, then its gradient, as in `values` above.
     let found: Gradients<'_> = gradient::gradients(op, &exprs, expr(inputs.len()), expr(inputs.len() + 1))?;
     let numbers: SmallVec<[Option<usize>; 3]> = found.iter().map(|found| found.map(Expr::value)).collect();
     if let Some(fault) = builder.fault.take() {
@@ -48,6 +49,7 @@ impl Builder {
                 self.values.borrow().len() - 1
             }
             Err(error) => {
+                // Only the first error is kept: later ones may be consequences of the stand-in.
                 let first = self.fault.take().unwrap_or(error);
                 self.fault.set(Some(first));
                 0
@@ -104,6 +106,7 @@ fn unslice(x: &Tensor, shape: &Shape, axis: usize, start: usize, step: isize) ->
     if count == 0 {
         return Tensor::splat("gradient", shape.clone(), 0.0, x.dtype(), x.device());
     }
+    // A slice with a negative step is the flip of a forward slice that starts at its last element.
     if step < 0 && count > 1 {
         let first = start - (count - 1) * step.unsigned_abs();
         return unslice(&x.flip(axis)?, shape, axis, first, -step);
@@ -122,6 +125,7 @@ fn unslice(x: &Tensor, shape: &Shape, axis: usize, start: usize, step: isize) ->
     let after = whole - start - x.shape()[axis];
     let mut parts: SmallVec<[Tensor; 3]> = SmallVec::new();
     if start > 0 {
+        // Only non-empty parts: `cat` of one part is a plain handle and needs no kernel.
         parts.push(zeros(start)?);
     }
     parts.push(x);

@@ -226,6 +226,8 @@ pub fn check_gradients(
 
 /// Returns weights of both signs with magnitudes from 0.5 to 1.5, no two in a simple ratio.
 fn weights(count: usize) -> Vec<f32> {
+    // Multiples of the golden ratio modulo 1 are spread evenly and are reproducible. With such weights, errors in
+    // different elements of the result do not cancel in the weighted sum.
     let golden = 0.618_033_988_749_894_9;
     let weight = |number: usize| {
         let part = (number as f64 + 1.0) * golden % 1.0;
@@ -248,6 +250,7 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
         let checked = elements.len().min(options.max_elements);
         let mut report = InputReport { shape: self.inputs[number].shape().clone(), checked, failed: 0, worst: None };
         for check in 0..checked {
+            // Spreads the checked elements evenly over the tensor.
             let at = check * elements.len() / checked;
             let (difference, noise) = self.at(number, &elements, at)?;
             let gradient = f64::from(gradients[at]);
@@ -264,6 +267,7 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
     /// Returns the derivative along one element, from two step sizes in both directions, and a bound on its rounding
     /// error.
     fn at(&self, number: usize, elements: &[f32], at: usize) -> Result<(f64, f64)> {
+        // Relative for large elements: an absolute step would vanish in the rounding of `f32`.
         let step = self.step * f64::from(elements[at]).abs().max(1.0);
         let mut sums = [0.0; 2];
         let mut noise = 0.0;
@@ -271,6 +275,7 @@ impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
             let [forth, back] = [steps * step, -steps * step].map(|by| self.perturbed(number, elements, at, by));
             for ((&weight, forth), back) in self.weights.iter().zip(forth?).zip(back?) {
                 let (weight, forth, back) = (f64::from(weight), f64::from(forth), f64::from(back));
+                // Elements of the result that do not depend on the input add neither a difference nor rounding noise.
                 if forth != back {
                     *sum += weight * (forth - back);
                     noise += weight.abs() * (forth.abs() + back.abs()) * f64::from(f32::EPSILON);

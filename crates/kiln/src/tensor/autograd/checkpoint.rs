@@ -47,6 +47,7 @@ pub fn checkpoint(
         return function(&inputs);
     }
     let result = mode::tracking(false, || function(&inputs))?;
+    // Results of other dtypes have no gradients.
     if !result.dtype().is_float() {
         return Ok(result);
     }
@@ -72,6 +73,8 @@ impl Function {
     /// captures.
     pub(super) fn gradients(&self, gradient: Tensor, ends: &[Tensor]) -> Result<(Found, Found)> {
         let keeps = mode::is_tracking();
+        // Aliases of the inputs, at which the tape of the second call ends. With `create_graph` they stay connected
+        // to the records of the inputs; otherwise they are leaves.
         let again = |input: &Tensor| match input.0.record {
             Some(_) if keeps => input.passed_through(),
             Some(_) => input.with_record(Some(Record::new(Source::Leaf))),
@@ -79,6 +82,8 @@ impl Function {
         };
         let inputs: Vec<Tensor> = mode::tracking(true, || self.inputs.iter().map(again).collect());
         let result = mode::recompute(|| (self.call)(&inputs))?;
+        // The function may also capture tracked tensors: the tape ends at the ends of the outer tape too, and their
+        // gradients are returned as `others`.
         let tape = Tape::of(&result, [&inputs, ends].concat())?;
         let mut found = tape.gradients(gradient)?;
         let is_input = |tensor: &Tensor| inputs.iter().position(|input| input.is_same(tensor));

@@ -60,6 +60,8 @@ pub fn value_and_grad(
     let inputs = parameters.iter().map(own).collect::<Result<Vec<_>>>()?;
     let value = mode::tracking(true, || function(&inputs))?;
     let tape = Tape::of(&value, inputs.clone())?;
+    // The gradients are themselves differentiable only if an enclosing gradient can reach this call, through a
+    // parameter or through a tensor that the function captured.
     let is_nested =
         mode::is_tracking() && (parameters.iter().any(|parameter| parameter.is_tracked()) || tape.has_other_ends());
     let seed = seed(&value, None)?;

@@ -25,6 +25,7 @@ pub fn no_grad<T>(function: impl FnOnce() -> T) -> T {
 
 /// Calls a function with tracking on or off.
 pub(super) fn tracking<T>(is_on: bool, function: impl FnOnce() -> T) -> T {
+    // Restored by a guard, so that a panic in `function` does not leave the thread in this mode.
     let _scope = Scope { flag: &IS_TRACKING, before: IS_TRACKING.replace(is_on) };
     function()
 }

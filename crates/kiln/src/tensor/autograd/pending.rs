@@ -53,6 +53,8 @@ impl Pending {
             return Ok(self.whole);
         }
         let mut rest = merged(std::mem::take(&mut self.slices))?;
+        // Each pass joins one row of disjoint slices with a single `cat`. The first slice always fits, so every pass
+        // removes at least one; slices that overlap need one pass and one addition per layer.
         while let Some(first) = rest.first() {
             // A run of slices that do not overlap.
             let (axis, mut end) = (first.axis, 0);

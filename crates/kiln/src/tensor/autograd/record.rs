@@ -88,6 +88,8 @@ impl Record {
 
     /// Adds to the gradient of the leaf; safe to call from several threads.
     pub(super) fn add_gradient(&self, gradient: Tensor) -> Result<()> {
+        // The lock is held across the addition, so that two concurrent backward passes both count. `add` only plans
+        // the sum, unless the graph of pending nodes is full.
         let mut accumulated = self.gradient.lock();
         let sum = match &*accumulated {
             None => gradient,
@@ -115,6 +117,7 @@ impl Drop for Record {
 fn drop_all(source: Source) {
     let mut rest = vec![source];
     while let Some(source) = rest.pop() {
+        // `Arc::into_inner` returns the value to exactly one of several threads that drop it at the same time.
         let inputs = match source {
             Source::Leaf | Source::Released => continue,
             Source::Function(function) => Arc::into_inner(function).map(Function::into_inputs).unwrap_or_default(),

@@ -90,6 +90,8 @@ impl Collector {
 impl Collected {
     fn fill(&mut self, wanted: &[&Tensor], limit: usize) {
         for &tensor in wanted {
+            // Checked between tensors only: a tensor is collected with everything it depends on, so a graph may
+            // exceed the limit.
             if self.nodes.len() >= limit {
                 break;
             }
@@ -108,6 +110,7 @@ impl Collected {
     /// overflow the thread's stack.
     fn visit(&mut self, tensor: &Tensor) -> NodeId {
         self.enter(tensor);
+        // Depth-first search in post-order: an entry stays on the stack until all its inputs have a node.
         while let Some((tensor, planned, mut found)) = self.stack.pop() {
             let missing = loop {
                 match planned.inputs.get(found) {
@@ -118,12 +121,14 @@ impl Collected {
             };
             match missing {
                 Some(input) => {
+                    // Entries above this one are popped first, so `input` has its node when the search returns here.
                     self.stack.push((tensor, planned, found + 1));
                     self.enter(&input);
                 }
                 None => self.push_planned(tensor, planned),
             }
         }
+        // In post-order the root comes last.
         self.nodes.len() - 1
     }
 
@@ -137,6 +142,8 @@ impl Collected {
 
     /// Adds a stored tensor as an input node.
     fn push_input(&mut self, tensor: Tensor) {
+        // `set_ready` sets the storage before it takes the planned op, so a thread that sees no op also sees the
+        // storage.
         let storage = tensor.0.storage().expect("a tensor without a planned op is stored");
         let ty = &tensor.0.kind.ty;
         match without_offset(storage, &tensor) {
@@ -156,6 +163,7 @@ impl Collected {
     fn push_planned(&mut self, tensor: Tensor, planned: Arc<Planned>) {
         let first = self.edges.len();
         for input in &planned.inputs {
+            // `visit` found a node for every input under the same lock, so the index refers to this graph.
             let number = input.0.number();
             self.nodes[number].handles += 1;
             self.edges.push(number);
@@ -169,6 +177,8 @@ impl Collected {
 
     fn push(&mut self, tensor: Tensor, planned: Option<Arc<Planned>>) {
         tensor.0.set_number(self.nodes.len());
+        // The handle in this list counts as one; each use as an input adds one more. A node with further handles is
+        // held by someone outside the graph.
         self.nodes.push(Visited { tensor, planned, handles: 1 });
     }
 
@@ -265,6 +275,7 @@ fn without_offset(storage: &Storage, tensor: &Tensor) -> Option<(Buffer, Layout)
     }
     let element = tensor.dtype().bytes();
     let start = storage.layout.range().start;
+    // In elements. It is 0 if an element is larger than the alignment, and then every element is aligned.
     let step = tensor.device().target().input_alignment_bytes / element;
     let skipped = start - start % step.max(1);
     let part = storage.buffer.slice((skipped * element) as u64..).ok().filter(|_| skipped > 0)?;

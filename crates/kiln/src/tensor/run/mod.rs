@@ -32,6 +32,8 @@ pub(super) fn eval(tensors: &[&Tensor]) -> Result<()> {
     while let Some(first) = rest.iter().position(|tensor| tensor.0.storage().is_none()) {
         rest = &rest[first..];
         let device = rest[0].device();
+        // The collector checks the limit before it adds a tensor, so it always takes the first one: `wanted` is at
+        // least 1, and the loop ends.
         let collected = device.tensors().collector.collect(rest, MAX_NODES);
         let wanted = collected.wanted;
         compute(device, collected)?;
@@ -45,6 +47,7 @@ pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
     let device = tensor.device();
     let collected = device.tensors().collector.collect(&[tensor], usize::MAX);
     let pending = collected.pending();
+    // Too small to run: recycling also drops the handles of `collected`, which would otherwise keep the graph alive.
     if pending < limit {
         device.tensors().collector.recycle(collected);
         return Ok(pending);
@@ -65,6 +68,8 @@ fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
     let plan = device.tensors().plans.get(device, &collected)?;
     let inputs: SmallVec<[&Buffer; 16]> = collected.buffers().collect();
     let run = Run::new(device, &plan, &inputs, &collected.scalars)?;
+    // All held nodes are marked, also those that the plan stores: their storage, set below, takes precedence over the
+    // flag. Marked only after a successful run: a failed run has not computed them.
     collected.held.iter().for_each(|&node| collected.tensor(node).0.set_inlined());
     run.deliver(|receiver, storage| {
         let node = match receiver {
@@ -73,6 +78,7 @@ fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
         };
         collected.tensor(node).0.set_ready(storage);
     });
+    // `inputs` borrows from `collected`, which is moved next.
     drop(inputs);
     device.tensors().collector.recycle(collected);
     Ok(())
@@ -101,6 +107,8 @@ impl<'a> Run<'a> {
         }
         let own = plan.packing().allocate(device)?;
         let run = PlanRun { inputs, slots: &slots, outputs: &own, scalars };
+        // The slots return to the pool when this function returns, possibly before the work is done. That is safe
+        // because the pool does not reuse a block until its last submission has completed.
         let submission = plan.compiled().run(device.runtime(), &run)?;
         Ok(Self { plan, inputs, own, submission })
     }
@@ -113,6 +121,8 @@ impl<'a> Run<'a> {
             receive(delivery.to, storage(inputs[*input].clone(), &delivery.layout));
         }
         for (buffer, deliveries) in own.into_iter().zip(plan.deliveries()) {
+            // The last receiver takes the buffer itself, so the usual case of one receiver does not touch its
+            // reference count.
             let Some((last, others)) = deliveries.split_last() else { continue };
             others.iter().for_each(|delivery| receive(delivery.to, storage(buffer.clone(), &delivery.layout)));
             receive(last.to, storage(buffer, &last.layout));

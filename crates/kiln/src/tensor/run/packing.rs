@@ -40,6 +40,8 @@ impl Packing {
             let is_small = may_share && bytes <= MAX_SMALL_BYTES;
             let start_in = |block: usize| blocks[block].bytes.next_multiple_of(ALIGNMENT);
             let has_room = |&block: &usize| start_in(block) + bytes <= MAX_SHARED_BYTES;
+            // First fit into the newest shared block only. Earlier blocks are not searched, so packing takes linear
+            // time.
             let block = shared.filter(has_room).filter(|_| is_small).unwrap_or(blocks.len());
             if block == blocks.len() {
                 blocks.push(Block { bytes: 0, first: ty.clone() });
@@ -51,6 +53,7 @@ impl Packing {
             places.push((block, start..start + bytes));
             blocks[block].bytes = start + bytes;
         }
+        // Each result then has the block with its own index, and `allocate` skips the slices.
         if blocks.len() == places.len() {
             places.clear();
         }
@@ -64,6 +67,8 @@ impl Packing {
     pub(super) fn allocate(&self, device: &Device) -> Result<SmallVec<[Buffer; 4]>> {
         let mut blocks: SmallVec<[Buffer; 4]> = SmallVec::with_capacity(self.blocks.len());
         for block in &self.blocks {
+            // The results of a shared block are at most `MAX_SMALL_BYTES`, so only a result with its own block can be
+            // too large.
             check_size(device, &block.first)?;
             blocks.push(device.buffer(block.bytes)?);
         }

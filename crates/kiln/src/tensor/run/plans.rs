@@ -65,6 +65,7 @@ impl PlanCache {
     /// Returns the plan of a collected graph, from the cache or newly made.
     pub(super) fn get(&self, device: &Device, collected: &Collected) -> Result<Arc<CachedPlan>> {
         let plans = self.plans.as_ref().map_err(Clone::clone)?;
+        // Single flight: threads that need the same plan at the same time wait for one of them to create it.
         let found = plans.get_or_try_insert_with(&collected.key, || {
             let graph = collected.graph();
             debug_assert_eq!(collected.key, plan::key(&graph), "the incremental key must equal the key of the graph");
@@ -109,6 +110,8 @@ impl CachedPlan {
         let own: Vec<&Value> = plan.values.iter().filter(|value| value.place == Place::Dedicated).collect();
         let (mut deliveries, mut passed) = (Vec::new(), Vec::new());
         deliveries.resize_with(own.len(), SmallVec::new);
+        // A result that is an input, such as a view of one, needs no kernel: it is delivered from the buffer of that
+        // input.
         let mut deliver = |source: Source, to: Receiver, layout: Layout| {
             let delivery = Delivery { to, layout: Arc::new(layout) };
             match source {
@@ -127,6 +130,8 @@ impl CachedPlan {
             deliver(output.source, Receiver::Output(number), output.layout.clone())?;
         }
         for &(node, value) in &plan.held {
+            // Kernels write their results contiguously; only an output can have another layout, if it is a view of a
+            // value.
             let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
             deliver(Source::Value(value), Receiver::Held(node), layout)?;
         }

@@ -22,6 +22,8 @@ pub(super) fn compute(device: &Device, node: &OpNode, inputs: &[&Tensor], scalar
     }
     graph.nodes.push(OpNode { inputs: (0..inputs.len()).collect(), ..node.clone() });
     graph.outputs.push(inputs.len());
+    // Not through the plan cache: its key does not contain the target, so a normal run of the same graph would get
+    // the unfused plan.
     let target = device.target().unfused();
     let plan = CachedPlan::new(device, Plan::new(&graph, &target)?)?;
     let scalars: SmallVec<[u32; 1]> = scalar.into_iter().collect();
@@ -39,6 +41,7 @@ pub(super) fn compute_all(
     let mut computed: Vec<Tensor> = Vec::with_capacity(graph.nodes.len());
     let mut scalars = collected.scalars.iter().copied();
     for (id, node) in graph.nodes.iter().enumerate() {
+        // Keeps `computed` indexed by node id.
         if matches!(node.op, Op::Input(_)) {
             computed.push(collected.tensor(id).clone());
             continue;

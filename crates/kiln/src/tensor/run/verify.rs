@@ -76,6 +76,8 @@ impl Tensor {
         let graph = collected.graph();
         let nodes = &graph.nodes;
         let mut scalars = collected.scalars.iter().copied();
+        // Phase 1: each op on this device and on the reference device, both from the inputs that this device
+        // computed. Errors of earlier ops therefore do not accumulate.
         stepwise::compute_all(device, &collected, &graph, |id, inputs, result| {
             let node = &nodes[id];
             let scalar = matches!(node.op, Op::Scalar).then(|| scalars.next()).flatten();
@@ -84,13 +86,17 @@ impl Tensor {
             let (found, expected) = (values(result)?, values(&expected)?);
             let bound = Bound::of(node, inputs)?;
             if matches!(node.op, Op::Reduce(..) | Op::Kernel(_)) {
+                // Fusion changes the order of summation of these ops only. Phase 2 uses the sum of their bounds.
                 adding_up += bound.absolute;
             }
             report.compare(node, result, &found, &expected, &bound, "op by op", "on the CPU device")
         })?;
+        // Phase 2: the fused plan against single ops.
         let output = graph.outputs[0];
         if let Some(node) = nodes.get(output).filter(|node| !matches!(node.op, Op::Input(_))) {
             let target = *device.target();
+            // Holding a node does not change fusion, it only reports whether the plan stores the node: the places
+            // where the fused run rounds to 16 bits.
             let every: Vec<NodeId> = (0..nodes.len()).collect();
             let plan = Plan::new(&OpGraph { held: every, ..graph.clone() }, &target)?;
             let is_stored = |id: NodeId| id == output || plan.held.iter().any(|&(node, _)| node == id);
@@ -130,6 +136,7 @@ impl VerifyReport {
         self.ops += usize::from(one != "fused");
         self.elements += found.len();
         for (place, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+            // Two infinities of the same sign are equal, but their difference below would be NaN.
             let is_same = found == expected || (found.is_nan() && expected.is_nan());
             if is_same {
                 continue;
@@ -176,6 +183,7 @@ impl Bound {
             Op::Cast => (0.0, 0.0),
             Op::Element(op) => {
                 let tolerance = op.error_bound(dtype);
+                // `stored` is half an ULP, hence the factor of 2.
                 (2.0 * tolerance.ulps * stored, tolerance.absolute)
             }
             Op::Reduce(reduce @ (Reduce::Sum | Reduce::Mean), axes) if dtype.is_float() => {
@@ -241,6 +249,8 @@ fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
         };
         let keeps = converts || !is_half(dtype);
         let ty = TensorType { dtype: if keeps { dtype } else { DType::F32 }, shape: node.ty.shape.clone() };
+        // `ids` always refers to a wide value: one that the fused run stores is narrowed and widened again, which
+        // rounds it.
         let mut own = push(&mut wide, OpNode { op: node.op.clone(), inputs, ty });
         if !keeps && is_stored(id) {
             own = cast(&mut wide, own, dtype);
@@ -260,6 +270,8 @@ fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
 /// Opens the reference device.
 fn other_device(device: &Device) -> Result<Device> {
     let options = CpuOptions::new();
+    // The same code on the same device would reproduce its own bugs; scalar code on one thread shares neither SIMD
+    // code nor the division of work among threads.
     if device.info().kind == DeviceKind::Cpu {
         return Device::cpu_with(options.threads(1).simd(SimdLevel::Scalar));
     }
