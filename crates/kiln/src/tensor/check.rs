@@ -55,6 +55,7 @@ impl<T> Within for Result<T> {
     fn within(self, method: &str) -> Self {
         self.map_err(|error| {
             let text = error.to_string();
+            // The inner check may have named the method already.
             let is_named = text.strip_prefix(method).is_some_and(|rest| rest.starts_with([' ', ':']));
             if is_named { error } else { error.context(method) }
         })
