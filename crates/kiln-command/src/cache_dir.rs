@@ -106,6 +106,7 @@ impl CacheDir {
             Err(error) => return invalid(format!("expected a directory, found: {}: {error}", nearest.display())),
         }
         let exists = nearest == path;
+        // The same check as when a store is opened, so the report agrees with what a program will do.
         let others_can_read = match exists.then(|| check_directory(path)) {
             Some(Ok(trusted)) => trusted.others_can_read,
             Some(Err(fault)) => {
@@ -181,6 +182,7 @@ fn count(dir: &Path) -> Contents {
                 contents.bytes += metadata.len();
             }
         }
+        // Between folders only: a folder is always counted as a whole.
         if contents.files >= MAX_FILES_COUNTED {
             contents.complete = false;
             break;

@@ -64,6 +64,7 @@ pub(crate) fn open_for_kernels(name: Option<&str>, time_limit: Option<Duration>)
 fn open(name: Option<&str>, time_limit: Option<Duration>, has_kernels: impl Fn(&Device) -> bool) -> Fallible<Device> {
     let (options, fault) = match KernelDir::of_environment() {
         Ok(dir) => (dir.options(), None),
+        // A command runs without a usable cache directory too; it only compiles again next time.
         Err(fault) => (KernelCacheOptions::new().without_disk(), Some(fault)),
     };
     let device = open_with(name, options, time_limit)?;

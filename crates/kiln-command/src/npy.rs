@@ -63,6 +63,7 @@ impl Kind {
 
     /// Relies on the table being in the order of the variants, which a test checks.
     fn entry(self) -> (Self, &'static str, &'static str, u64) {
+        // The table lists the types in the order of the enum.
         KINDS[self as usize]
     }
 }
@@ -104,6 +105,7 @@ impl Array {
             let shape = tuple(&shape);
             return Err(format!("expected {wanted} bytes of data for shape {shape} of {kind}, found {found}"));
         }
+        // Moves the data to the front of the same allocation, so a large array is never in memory twice.
         bytes.drain(..start);
         let data = if is_fortran { last_axis_fastest(&bytes, &shape, kind) } else { bytes };
         Ok(Self { kind, shape, data })
@@ -114,6 +116,7 @@ impl Array {
         let shape = tuple(&self.shape);
         let mut text = format!("{{'descr': '{description}', 'fortran_order': False, 'shape': {shape}, }}");
         let prefix = |length_bytes: usize| MAGIC.len() + 2 + length_bytes;
+        // The header ends with a newline after the padding, hence the 1.
         let padded =
             |length_bytes| (prefix(length_bytes) + text.len() + 1).next_multiple_of(ALIGNMENT) - prefix(length_bytes);
         // Version 1 has two bytes for the length of the header, which is enough for every realistic shape.
@@ -153,6 +156,8 @@ fn last_axis_fastest(data: &[u8], shape: &[u64], kind: Kind) -> Vec<u8> {
     for axis in 1..axes.len() {
         steps[axis] = steps[axis - 1] * axes[axis - 1];
     }
+    // Counts through the row-major indices like an odometer; `at` is the byte offset of the current index in the
+    // column-major data. Each carry takes back the steps of the axis that wrapped around.
     let (mut ordered, mut at, mut index) = (Vec::with_capacity(data.len()), 0, vec![0; axes.len()]);
     while ordered.len() < data.len() {
         ordered.extend_from_slice(&data[at..at + bytes]);
@@ -205,6 +210,8 @@ impl Header {
             let key = cursor.string()?;
             cursor.expect(':')?;
             let is_new = match key {
+                // `replace` returns the earlier value, which reveals a repeated key: Python would silently keep the
+                // last.
                 "descr" => kind.replace(cursor.kind()?).is_none(),
                 "fortran_order" => is_fortran.replace(cursor.boolean()?).is_none(),
                 "shape" => shape.replace(cursor.tuple()?).is_none(),

@@ -53,6 +53,8 @@ impl RotatingFile {
     /// if someone deleted the file.
     fn rotate(&mut self) -> io::Result<()> {
         if self.path.exists() {
+            // From the oldest: the first rename overwrites the oldest file, and each later one moves to a name that
+            // is then free.
             for age in (1..self.max_files).rev() {
                 let from = with_age(&self.path, age - 1);
                 if from.exists() {
@@ -71,6 +73,7 @@ impl RotatingFile {
         let written = self.file.write_all(bytes);
         match written {
             Ok(()) => self.len += bytes.len() as u64,
+            // `len` counts complete writes only, so truncating to it removes the partial line.
             Err(_) => self.is_torn = self.file.set_len(self.len).is_err(),
         }
         written
@@ -79,10 +82,12 @@ impl RotatingFile {
 
 impl Write for RotatingFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        // The newline below counts as well.
         let len_after = self.len + u64::from(self.is_torn) + lines.len() as u64;
         if self.len > 0 && len_after > self.max_file_bytes {
             self.rotate()?;
         }
+        // Ends the partial line, so that a reader loses that line and not the next one too.
         if self.is_torn {
             self.append(b"\n")?;
             self.is_torn = false;

@@ -60,6 +60,8 @@ impl SourceArgs {
 pub(crate) fn compile(device: &Device, source: KernelSource) -> Fallible<Kernel> {
     device.kernel(source).map_err(|error| {
         let text = error.to_string();
+        // The error has no field for the name, so it is taken from the message. If the message changes, only the hint
+        // is lost.
         let missing = text.split_once("expected a value for the constant `").and_then(|(_, rest)| rest.split_once('`'));
         match missing {
             Some((name, _)) => format!("{text}; set it with `--constant {name}=NUMBER`").into(),
@@ -100,6 +102,7 @@ impl<T: FromStr> Named<T> {
 /// Parses an `--option` for clap.
 fn parse_setting(text: &str) -> Result<Named<String>, String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=SETTING")?;
+    // Checks the setting while the command line is parsed; `read_entry` applies it.
     set(&mut KernelOptions::default(), name, value)?;
     Ok(Named { name: name.to_string(), value: value.to_string() })
 }

@@ -115,6 +115,7 @@ pub(crate) fn time(us: u64) -> String {
 /// Formats a number with three digits.
 pub(crate) fn digits(number: f64) -> String {
     match number.abs() {
+        // The limits are the numbers at which rounding adds a digit: 99.95 with one decimal would be `100.0`.
         size if size >= 99.95 => format!("{number:.0}"),
         size if size >= 9.995 => format!("{number:.1}"),
         _ => format!("{number:.2}"),
@@ -133,6 +134,7 @@ pub(crate) const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
 /// Returns the first unit in which a number has at most three digits before the point, with its factor; each unit is `step` times the previous.
 pub(crate) fn scale(number: f64, step: f64, units: &[&'static str]) -> (f64, &'static str) {
     let (mut factor, mut at) = (1.0, 0);
+    // 999.5 rounds to 1000, which has four digits; the next unit shows it as 1.00.
     while at + 1 < units.len() && number.abs() / factor >= 999.5 {
         (factor, at) = (factor * step, at + 1);
     }

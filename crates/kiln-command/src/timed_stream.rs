@@ -19,6 +19,8 @@ impl TimedStream {
 
 impl Read for TimedStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        // The timeout of a socket starts again with each read, so it is set to the remaining time. A zero timeout is
+        // an error.
         let left = self.deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
         self.stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
         self.stream.read(bytes)

@@ -9,6 +9,8 @@ pub(super) fn peak_resident_bytes() -> Option<u64> {
 
 /// Resets the peak. If that is not possible, the peak is that of the whole process.
 pub(super) fn reset_peak() {
+    // 5 resets the peak (`VmHWM`) to the current size. Without permission the peak is that of the whole process, an
+    // upper bound.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 

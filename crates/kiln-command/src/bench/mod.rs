@@ -96,6 +96,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         terminal::print_message("note", &format!("`{name}` selects workloads; add `--shape` to benchmark the op"));
     }
     let sampling = if args.quick { SamplingConfig::quick() } else { SamplingConfig::new() };
+    // Measured once, before the workloads, on the same number of threads.
     let mut limits = limits_of(&device);
     let mut status = ExitCode::SUCCESS;
     for workload in chosen {
@@ -167,6 +168,7 @@ fn measure(
     let data = workload.op.data(dtype);
     let kiln = KilnWorkload::with_data(&workload.op, dtype, &data, device)?;
     let fault = workload.op.check_on(dtype, &data, &kiln.output()?).err();
+    // Before the timing, so that the copy on the host does not count in the peak memory.
     drop(data);
     let mut report = WorkloadReport::new(workload, dtype, device);
     if let Some(wrong) = fault {

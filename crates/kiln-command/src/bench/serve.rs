@@ -41,6 +41,7 @@ pub(super) fn serve(device: &Device, requests: impl BufRead, answers: &mut impl 
     let mut server = Server { device, prepared: None };
     for line in requests.lines() {
         let answer = server.answer(&line?).unwrap_or_else(|error| json!({ "error": error.to_string() }));
+        // Flushed after each line: the other process waits for it before it sends the next request.
         writeln!(answers, "{answer}").and_then(|()| answers.flush())?;
         if answer["done"] == true {
             break;
@@ -71,6 +72,7 @@ impl Server<'_> {
             }
             Request::Sample { runs } => {
                 let (_, kiln) = self.prepared()?;
+                // Only the runs are timed, not the parsing of the request.
                 let began = Instant::now();
                 for _ in 0..runs {
                     kiln.run()?;

@@ -88,6 +88,7 @@ fn measure(
 ) -> Fallible<OpReport> {
     let tensors = operands.iter().map(|operand| operand.tensor(device)).collect::<kiln::Result<Vec<_>>>()?;
     let arguments: Vec<Dynamic> = tensors.into_iter().map(Dynamic::Tensor).collect();
+    // Each call creates a new pending tensor: evaluating the same one again would do nothing.
     let call = || function.call(&arguments, device).map_err(|call| call.error);
     let output = call()?;
     let explanation = output.explain()?;

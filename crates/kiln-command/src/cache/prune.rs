@@ -51,6 +51,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Removal> {
         (removal.removed, removal.removed_bytes) = (pruned.removed, pruned.removed_bytes);
     }
     let Args { max_size: max_bytes, max_entries, unused_for, .. } = *args;
+    // With `--stale` alone there are no limits, and this only counts the kernels that are left.
     let pruned = store.prune(PruneTarget { max_bytes, max_entries, unused_for })?;
     removal.removed += pruned.removed;
     removal.removed_bytes += pruned.removed_bytes;

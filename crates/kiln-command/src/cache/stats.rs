@@ -42,6 +42,7 @@ pub(super) fn gather(dir: &KernelDir) -> Fallible<Stats> {
 
 impl Stats {
     fn new(directory: String, kernels: &[StoredKernel], write_fault: Option<String>) -> Self {
+        // A sorted map, so that the report lists the groups in the same order each time.
         let mut groups: BTreeMap<_, (u64, u64)> = BTreeMap::new();
         for kernel in kernels {
             let StoredKernel { device, driver, driver_version, state, bytes, .. } = kernel;

@@ -72,6 +72,8 @@ pub(super) fn export(dir: &KernelDir, args: &ExportArgs) -> Fallible<Exported> {
     let mut file = NewFile::create(&args.file)?;
     let mut refused = 0;
     let report = store.export(BufWriter::new(&mut file), |entry| {
+        // Machine code runs in this process without a driver's checks, so it is trusted only from this machine's own
+        // cache.
         let stays = is_machine_code(&entry.key);
         refused += u64::from(stays);
         !stays

@@ -125,6 +125,7 @@ fn parse_list(text: &str, list: &Path) -> Vec<(PathBuf, Option<String>)> {
     let folder = list.parent().unwrap_or(Path::new(""));
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let kernel = |line: &str| match line.rsplit_once(char::is_whitespace) {
+        // A path may contain spaces: a line that names a file has no entry point.
         Some((path, entry)) if !folder.join(line).is_file() => (folder.join(path.trim_end()), Some(entry.to_string())),
         _ => (folder.join(line), None),
     };
@@ -139,6 +140,7 @@ fn stale(device: &Device) -> Fallible<Vec<KernelSource>> {
     let mut sources: Vec<KernelSource> = Vec::new();
     for key in keys.filter(|key| field(key, "device") == info.name && !key.is_for(info)) {
         let source = key.to_source();
+        // Kernels of several old driver versions have the same source.
         if !sources.contains(&source) {
             sources.push(source);
         }
@@ -161,6 +163,7 @@ fn warm(device: &Device, sources: &[KernelSource], threads: Option<NonZeroUsize>
             thread::sleep(STEP);
         }
         let _ = write!(io::stderr(), "\r{:WIDTH$}\r", "");
+        // A panic of the worker continues here, as it would without progress.
         work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

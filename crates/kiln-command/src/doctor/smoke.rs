@@ -36,6 +36,7 @@ fn round_trip(device: &Device) -> Result<()> {
     let from = device.buffer_from(&sent)?;
     let to = device.buffer_of::<u32>(WORDS)?;
     let mut commands = CommandList::new();
+    // Reused memory may contain the data of an earlier test; without zeros a copy that did nothing could pass.
     commands.zero(to.as_bytes())?;
     commands.copy(from.as_bytes(), to.as_bytes())?;
     device.submit(commands)?;

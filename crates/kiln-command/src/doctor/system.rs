@@ -85,6 +85,7 @@ impl System {
 impl Distribution {
     /// Returns the family that an `os-release` file names by `ID` or `ID_LIKE`.
     fn of(os_release: &str) -> Option<Self> {
+        // `ID` first: Ubuntu is also like Debian, but has other packages.
         let ids = ["ID", "ID_LIKE"].map(|key| field(os_release, key).unwrap_or_default()).join(" ");
         ids.split_whitespace().find_map(|id| match id {
             "debian" => Some(Self::Debian),

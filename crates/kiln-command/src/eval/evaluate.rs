@@ -62,6 +62,7 @@ impl Run<'_> {
             },
             ExprKind::Binary(operator, left, right) => {
                 let (left, right) = (self.take(*left), self.take(*right));
+                // Numbers stay numbers where possible: `reshape(2 * 3, 4)` needs whole numbers, not tensors.
                 if let (Dynamic::Number(left), Dynamic::Number(right)) = (&left.0, &right.0)
                     && let Some(number) = fold_constants(*operator, *left, *right)
                 {

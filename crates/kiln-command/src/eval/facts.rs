@@ -86,6 +86,7 @@ pub(crate) fn single(function: Function) -> Option<SingleOp> {
 /// Describes a function by evaluating its example.
 pub(crate) fn facts(function: Function, device: &Device) -> Fallible<Facts> {
     let example = example(function);
+    // Dtypes, kind and gradient are found by running the example, so the table cannot differ from what the ops do.
     let taken: Vec<DType> = DType::ALL.into_iter().filter(|&dtype| run(&example, dtype, device).is_ok()).collect();
     // A dtype that the example takes without a conversion.
     let shown = [DType::F32, DType::U32].into_iter().find(|dtype| taken.contains(dtype));

@@ -46,6 +46,7 @@ impl Fault {
 
     /// Formats the message, the line, and a mark under the span.
     pub(super) fn render(&self, source: &str) -> String {
+        // A span may point beyond the end, or into a character after a limit in bytes; slicing there would panic.
         let at = |byte: usize| source.floor_char_boundary(byte.min(source.len()));
         let (start, end) = (at(self.span.start), at(self.span.end));
         let line_start = source[..start].rfind('\n').map_or(0, |newline| newline + 1);

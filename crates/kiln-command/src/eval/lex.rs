@@ -84,6 +84,7 @@ fn number_bytes(rest: &str) -> usize {
     let digits = |from: usize| from + run(&rest[from..], |c| c.is_ascii_digit());
     let mut end = digits(0);
     if let Some(fraction) = rest[end..].strip_prefix('.')
+        // In `2.exp()` the dot calls a method, and in `0...` it belongs to the ellipsis.
         && !fraction.starts_with(|c: char| is_name_start(c) || c == '.')
     {
         end = digits(end + 1);

@@ -60,6 +60,7 @@ impl Parser<'_> {
                 let right = parser.expression(right_binding_power(operator.binding))?;
                 let span = parser.span(left).to(parser.span(right));
                 left = parser.expr(ExprKind::Binary(operator, left, right), span);
+                // `a < b < c` would compare the 0 or 1 of the first comparison with `c`, unlike in Python.
                 if operator.binding == Binding::Comparison
                     && let Some(second) = parser.operator().filter(|next| next.binding == Binding::Comparison)
                 {
@@ -110,6 +111,7 @@ impl Parser<'_> {
             }
             TokenKind::Text => {
                 self.next += 1;
+                // The span of a string includes its quotes, which are one byte each.
                 Ok(self.expr(ExprKind::Text(text[1..text.len() - 1].to_string()), span))
             }
             TokenKind::Name => {
@@ -225,6 +227,7 @@ impl Parser<'_> {
     }
 
     fn expr(&mut self, kind: ExprKind, span: Span) -> ExprId {
+        // Operands are pushed before the expressions that use them; `evaluate` relies on that order.
         self.exprs.push(Expr { kind, span });
         ExprId(self.exprs.len() - 1)
     }
@@ -234,6 +237,7 @@ impl Parser<'_> {
     }
 
     fn token(&self) -> &Token {
+        // In bounds: the list ends with an `End` token, and nothing consumes that one.
         &self.tokens[self.next]
     }
 

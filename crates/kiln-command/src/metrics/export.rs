@@ -38,6 +38,7 @@ enum Export {
 /// # Errors
 /// Returns `InvalidArgument` if the variable has an invalid value.
 pub(crate) fn watch(device: &Device) -> Result<()> {
+    // Held while the export starts: two devices that open at the same time must share one.
     let mut export = EXPORT.lock().unwrap_or_else(PoisonError::into_inner);
     if matches!(*export, Export::NotStarted) {
         *export = from_setting()?;
@@ -52,6 +53,8 @@ pub(crate) fn watch(device: &Device) -> Result<()> {
 pub(crate) fn finish() {
     let mut export = EXPORT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Export::File { stop, thread, .. } = std::mem::replace(&mut *export, Export::Off) {
+        // Disconnects the channel, which ends the wait of the thread at once. The thread never takes the lock of
+        // `EXPORT`, so joining it here cannot deadlock.
         drop(stop);
         let panicked = || Error::new(ErrorKind::Internal, "the thread that writes metrics panicked");
         if let Err(error) = thread.join().unwrap_or_else(|_| Err(panicked())) {

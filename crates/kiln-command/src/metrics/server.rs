@@ -26,6 +26,7 @@ const MAX_CLIENTS: usize = 16;
 /// # Errors
 /// Returns `InvalidArgument` if the address is not a loopback address, or `Io` if the system refuses the address or the thread.
 pub(super) fn start(address: SocketAddr, watch: Watch) -> Result<SocketAddr> {
+    // There is no authentication, so other machines must not reach the server.
     if !address.ip().is_loopback() {
         let message =
             format!("metrics expected a loopback address such as 127.0.0.1:{}, found {address}", address.port());
@@ -50,6 +51,7 @@ fn serve(listener: &TcpListener, watch: &Watch) {
             thread::sleep(Duration::from_millis(50));
             continue;
         };
+        // This thread holds one handle itself. Only this thread adds handles, so the count is never too low.
         if Arc::strong_count(&clients) > MAX_CLIENTS {
             continue;
         }
@@ -65,6 +67,8 @@ fn serve(listener: &TcpListener, watch: &Watch) {
 fn answer(stream: TcpStream, watch: &Watch) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut writer = stream.try_clone()?;
+    // One deadline for the whole request: a client that sends a byte now and then does not hold its thread for
+    // longer.
     let mut reader = BufReader::new(TimedStream::new(stream, TIMEOUT));
     let request = read_request(&mut reader)?;
     writer.write_all(respond(&request, watch).as_bytes())?;

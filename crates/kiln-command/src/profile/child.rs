@@ -37,6 +37,7 @@ impl Child {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env(EVENTS_SETTING, events);
         if output_to_stderr {
+            // Standard output then contains only the JSON of the profile.
             command.stdout(Stdio::from(io::stderr()));
         }
         Ok(command.status().map_err(|error| {

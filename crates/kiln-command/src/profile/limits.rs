@@ -42,6 +42,7 @@ fn share(line: &KernelLine, limits: &mut DeviceLimits) -> Option<LimitShare> {
         DeviceLimits::Processor(limits) => limits.bandwidth(Pattern::Copy, bytes / kernel.timed.max(1) as f64),
         DeviceLimits::Gpu { .. } => limits.copy_bytes_per_s(),
     };
+    // Roofline: the kernel cannot be faster than the slower of its data movement and its arithmetic.
     let (memory, compute) = (bytes / bytes_per_s, flops / limits.peak_flops());
     let (of, roofline) = if memory >= compute { ("copy", memory) } else { ("fma", compute) };
     Some(LimitShare { of, share: roofline / seconds })

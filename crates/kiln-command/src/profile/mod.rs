@@ -61,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let out = NewFile::create(&args.out)?;
     let folder = tempfile::Builder::new().prefix("kiln-profile-").tempdir()?;
     let status = child.run(&folder.path().join("events.jsonl"), args.json)?;
+    // The exit status of a failed program takes precedence over the error of its profile.
     if let Err(error) = profile(args, &child, status, folder.path(), out) {
         if status.success() {
             return Err(error);

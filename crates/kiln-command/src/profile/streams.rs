@@ -21,6 +21,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Streams> {
         let path = entry?.path();
         files.extend(place(&path).map(|place| (place, path)));
     }
+    // By stream, then from the oldest rotated file to the newest, so that the events of a stream are in order.
     files.sort();
     let (mut streams, mut known): (_, Vec<(u64, String)>) = (Streams::default(), Vec::new());
     for ((number, _), path) in files {
@@ -30,6 +31,8 @@ pub(super) fn read(folder: &Path) -> io::Result<Streams> {
                 streams.unreadable += 1;
                 continue;
             };
+            // Each process or device handle writes its own stream. Equal device names of different streams get a
+            // number, so that their timelines stay separate.
             if known.iter().any(|(other, device)| *other != number && *device == event.device) {
                 event.device = format!("{} #{number}", event.device);
             } else if !known.iter().any(|(_, device)| *device == event.device) {

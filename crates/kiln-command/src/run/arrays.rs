@@ -68,6 +68,7 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, args: &BufferArgs<'a>) -> Fa
     let bytes = data_bytes(kind(scalar), &shape).and_then(|bytes| Some((bytes, element.memory_bytes(bytes)?)));
     let (bytes, memory_bytes) = bytes
         .ok_or_else(|| in_context(format!("expected a shape of less than 2^64 bytes, found {}", tuple(&shape))))?;
+    // Created before the kernel runs, so that an unwritable path is reported first.
     let file = args.output.map(NewFile::create).transpose()?;
     let buffer = device.buffer(memory_bytes)?;
     match data {
@@ -107,6 +108,7 @@ fn bytes_of(binding: &Binding, count: u64) -> Option<u64> {
 /// Returns increasing numbers: 0, 1, 2 for integers, which may be indices; 1, 2, 3 for floats, which may be divisors.
 fn numbers(scalar: Scalar, bytes: u64) -> Vec<u8> {
     let number = |number: u64| match scalar {
+        // `f16` holds whole numbers exactly up to 2048 only; the sequence repeats before that.
         Scalar::F16 => half::f16::from_f32((number % 1024 + 1) as f32).to_le_bytes().to_vec(),
         Scalar::F32 => ((number + 1) as f32).to_le_bytes().to_vec(),
         Scalar::I32 | Scalar::U32 => (number as u32).to_le_bytes().to_vec(),

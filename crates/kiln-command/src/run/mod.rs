@@ -108,6 +108,7 @@ fn launch(kernel: &Kernel, plan: &Plan<'_>, bound: &mut [Bound<'_>]) -> Fallible
         launch = launch.value(*name, value.clone());
     }
     launch.submit()?;
+    // A submission returns before the work is done on a GPU. Errors of the kernel also surface here.
     kernel.device().synchronize()?;
     Ok(began.elapsed())
 }

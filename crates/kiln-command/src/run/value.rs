@@ -82,6 +82,8 @@ impl<'a> Uniform<'a> {
         let number = |number: &Number| {
             let name = number.name.to_ascii_lowercase();
             let first = match number.in_vector {
+                // Guesses from the name which axis of the problem a length belongs to: a height that is too large
+                // would let the kernel read out of bounds, and the finding would be about the generated input.
                 false if name == "h" || name.contains("height") || name.contains("row") || name.ends_with('y') => 1,
                 false if name.contains("depth") || name.contains("layer") || name.ends_with('z') => 2,
                 _ => 0,

@@ -17,6 +17,7 @@ const KEY_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) fn run(mut state: State, palette: Palette) -> Fallible<()> {
     let poller = Poller::start(state.address.clone(), state.interval)?;
     let mut terminal = ratatui::try_init()?;
+    // Not returned with `?`: the terminal is restored first, so that an error is printed on a normal screen.
     let outcome = show(&mut terminal, &mut state, palette, &poller);
     ratatui::try_restore()?;
     outcome

@@ -181,6 +181,7 @@ impl Cache {
     fn take(&mut self, name: &str, sample: &Sample) {
         let value = sample.count();
         match name {
+            // Added up, because several outcomes end in `hit`.
             "cache_requests_total" if get(sample, "outcome").ends_with("hit") => {
                 self.hits = self.hits.saturating_add(value);
             }

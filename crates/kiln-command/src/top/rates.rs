@@ -71,6 +71,7 @@ impl Sort {
 impl View {
     /// Computes the rates of `now` against an earlier snapshot of the same process.
     pub(super) fn new(now: Snapshot, before: Option<(&Snapshot, Duration)>) -> Self {
+        // The counters of another process at the same address are unrelated, and their difference means nothing.
         let before = before.filter(|(earlier, elapsed)| earlier.pid == now.pid && !elapsed.is_zero());
         let (earlier, elapsed) = (before.map(|(earlier, _)| earlier), before.map(|(_, elapsed)| elapsed));
         let earlier_of = |device: &Device| earlier?.devices.iter().find(|known| known.id == device.id);
@@ -123,6 +124,7 @@ fn kernel_totals<'a>(
 fn device_rates(now: &Device, earlier: Option<&Device>, elapsed: Option<Duration>) -> DeviceRates {
     let totals = earlier.map_or_else(|| now.totals(), |earlier| now.totals().since(&earlier.totals()));
     let rate = |amount: f64| elapsed.map(|elapsed| amount / elapsed.as_secs_f64());
+    // A counter that fell belongs to a device that was opened again, and counts from 0.
     let grown = |now: u64, before: u64| if now < before { now } else { now - before } as f64;
     let lookups = |cache: &Cache| cache.hits.saturating_add(cache.misses);
     let lookups_per_second = now.caches.iter().map(|cache| {

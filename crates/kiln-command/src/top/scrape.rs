@@ -62,6 +62,7 @@ fn fetch(address: &str) -> io::Result<String> {
 
 fn read_all(source: impl Read) -> io::Result<String> {
     let mut answer = Vec::new();
+    // The address may belong to any program, which could send bytes without an end.
     if source.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)? as u64 == MAX_ANSWER_BYTES {
         return Err(io::Error::other("the response is too long"));
     }

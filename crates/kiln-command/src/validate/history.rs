@@ -56,6 +56,7 @@ pub(super) fn append(path: &Path, report: &Report) -> Fallible<()> {
 
 /// Returns the claims that moved against the median of the last runs of the same kind.
 pub(super) fn trends(known: &[Line], report: &Report) -> Vec<Trend> {
+    // Quick runs use other sizes and fewer samples, so they are compared only with each other.
     let alike: Vec<&Line> = known.iter().rev().filter(|line| line.quick == report.quick).take(LOOK_BACK).collect();
     let of_claim = |id: &str, device: &str| {
         let find =

@@ -109,6 +109,7 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     let mut reporter = ProgressReporter::new();
     let report =
         validate(&devices, &options, &mut |progress| reporter.report(&progress)).map_err(|fault| fault.to_string())?;
+    // Clears the progress bar before the report is printed.
     drop(reporter);
     let regressions = baseline.map_or_else(Vec::new, |known| known.regressions(&report, args.max_regression));
     let trends = history.map_or_else(Vec::new, |known| history::trends(&known, &report));

@@ -52,6 +52,7 @@ impl Drop for ProgressReporter {
 
 /// Formats the estimated remaining time; empty for the first few steps.
 fn left(passed: Duration, done: usize, steps: usize) -> String {
+    // Two steps are too few for an estimate.
     if done < 3 {
         return String::new();
     }

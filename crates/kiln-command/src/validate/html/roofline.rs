@@ -117,6 +117,8 @@ type Rect = [f64; 4];
 
 /// Labels each kernel on the first free side of its dot.
 fn labels(frame: &Frame, points: &[&RooflinePoint]) -> Markup {
+    // Greedy placement: each label takes the first of three positions that covers neither a point nor an earlier
+    // label.
     let mut taken: Vec<Rect> = points
         .iter()
         .map(|point| (frame.x(point.flops_per_byte), frame.y(point.flops_per_s)))

@@ -29,8 +29,10 @@ impl Axis {
         let to = if to > from { to } else { from + 1.0 };
         let rough = (to - from) / 5.0;
         let power = 10f64.powf(rough.log10().floor());
+        // The smallest round step that gives at most five intervals.
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(rough);
+        // The epsilon keeps a bound that is a multiple of the step, up to rounding, from adding one more step.
         let (first, last) = ((from / step + 1e-9).floor() as i64, (to / step - 1e-9).ceil() as i64);
         let ticks: Vec<(f64, String)> =
             (first..=last).map(|at| at as f64 * step).map(|value| (value, tick(value))).collect();
@@ -41,6 +43,7 @@ impl Axis {
     pub(super) fn log(title: impl Into<String>, from: f64, to: f64, label: impl Fn(f64) -> String) -> Self {
         let (from, to) = (from / 1.6, to.max(from) * 1.6);
         let powers = || from.log10().ceil() as i32..=to.log10().floor() as i32;
+        // A range within one decade has at most one power of ten, too few ticks to read a value.
         let steps: &[f64] = if powers().count() < 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let decades = from.log10().floor() as i32..=to.log10().floor() as i32;
         let values = decades.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
