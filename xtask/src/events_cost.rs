@@ -51,6 +51,7 @@ fn check(program: &Path, workload: &str) -> Result<(), String> {
     let output = Command::new(program).args(["bench", workload, "--quick"]).env_remove("KILN_EVENTS").output();
     let output = output.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
+    // Invariant 5: no time is reported for an output that was not checked.
     if output.status.success() && text.contains("output checked") {
         return Ok(());
     }
@@ -69,10 +70,14 @@ fn compare(workload: &str, without: &Path, with: &Path, events: &Path) -> Result
     if outputs.iter().any(|output| *output != outputs[0]) {
         return Err(format!("{workload} expected the same output with and without events, found different ones"));
     }
+    // A fixed seed, so that two runs of this task use the same orders.
     let mut random = 1u64;
     let mut rounds: Vec<[f64; 3]> = Vec::new();
     for round in 0..WARM_UP + ROUNDS {
         let mut order = [0, 1, 2];
+        // Fisher-Yates shuffle with a linear congruential generator (Knuth's MMIX constants). The upper bits are
+        // used, because the lower ones have short periods. A random order spreads the effect of an arm on the next
+        // one over all arms.
         for last in (1..order.len()).rev() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             order.swap(last, (random >> 33) as usize % (last + 1));
@@ -87,6 +92,7 @@ fn compare(workload: &str, without: &Path, with: &Path, events: &Path) -> Result
     }
     for (arm, name) in ["compiled out", "off", "on"].into_iter().enumerate() {
         let [low, median, high] = median_interval(rounds.iter().map(|round| round[arm] / 1e3).collect());
+        // Ratios within a round cancel slow drift of the machine, which ratios of the medians would not.
         let [ratio_low, ratio, ratio_high] =
             median_interval(rounds.iter().map(|round| round[arm] / round[0]).collect());
         println!(

@@ -120,6 +120,7 @@ fn is_new_enough(version: &str, wanted: &str) -> bool {
         let digits = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.').next().unwrap_or_default();
         digits.split('.').map_while(|number| number.parse().ok()).collect()
     };
+    // Compared as numbers, component by component: as text, 1.100 would be older than 1.95.
     numbers(version) >= numbers(wanted)
 }
 

@@ -70,6 +70,8 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     NamedCommand::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
     command::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
     NamedCommand::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
+    // Cargo unifies the features of all packages of one command: members that enable features of others would hide
+    // that another member does not build without them.
     let (joining, alone): (Vec<_>, Vec<_>) =
         workspace::members(root)?.into_iter().partition(|member| member.joins_features);
     for (name, members) in [("bare clippy", alone), ("bare clippy of crates with shared features", joining)] {

@@ -14,6 +14,7 @@ pub(super) fn check(path: &str, text: &str, paths: &[&str]) -> Vec<Finding> {
         let mark = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
         match (fence, mark) {
             (None, Some(_)) => fence = mark,
+            // The other mark inside a fence is text: a code block may show Markdown.
             (Some(open), Some(mark)) if open == mark => fence = None,
             (Some(_), _) => {}
             (None, None) => {

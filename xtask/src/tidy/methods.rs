@@ -47,6 +47,7 @@ fn methods(text: &str, name: &str) -> Option<usize> {
     };
     let mut lines = text.lines().skip_while(|line| !declares(line));
     lines.next()?;
+    // rustfmt puts the closing brace of an item into the first column, and its methods four columns in.
     let body = lines.take_while(|line| *line != "}");
     Some(body.filter(|line| line.starts_with("    fn ") || line.starts_with("    unsafe fn ")).count())
 }

@@ -95,6 +95,7 @@ fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
 
 /// Returns tracked files, and new ones that are not ignored, so that rules apply before `git add`.
 fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
+    // New files count before they are added to git, so that the check finds their faults before the commit.
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listing = NamedCommand::new("files", "git", &args).output(root)?;
     let mut paths: Vec<&str> = listing.split('\0').filter(|path| !path.is_empty()).collect();

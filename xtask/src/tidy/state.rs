@@ -79,6 +79,7 @@ fn statics(text: &str) -> Vec<(&str, usize)> {
 /// Returns the name and type of a static that a line declares.
 fn declaration(code: &str) -> Option<(&str, &str)> {
     let (before, rest) = code.split_once("static ")?;
+    // Excludes `&'static` in types and `static` in comments and strings.
     let is_item = before.is_empty() || before.starts_with("pub");
     let rest = rest.trim_start_matches("ref ").trim_start_matches("mut ");
     let (name, rest) = rest.split_once(": ").filter(|_| is_item)?;

@@ -20,6 +20,7 @@ const EXTENSIONS: [&str; 5] = ["rs", "wgsl", "toml", "sh", "py"];
 
 /// Checks a source file or a script.
 pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
+    // Programs such as git hooks have no extension; their first line identifies them.
     let is_script = extension(path).is_empty() && text.starts_with("#!");
     if !is_script && !EXTENSIONS.contains(&extension(path)) {
         return Vec::new();
