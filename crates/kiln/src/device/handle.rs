@@ -60,6 +60,7 @@ impl WeakDevice {
     }
 
     pub(crate) fn is_of(&self, device: &Device) -> bool {
+        // The weak handle keeps the allocation, so the address of a closed device is not reused.
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&device.0))
     }
 }
@@ -162,8 +163,8 @@ impl Device {
     /// # }
     /// ```
     pub fn set_seed(&self, seed: u64) {
-        // The seed is in the upper half and the count of keys in the lower, so that the sequences of two seeds do not
-        // overlap for 2³² keys.
+        // The seed is in the upper half and the count of keys in the lower, so that two seeds count through different
+        // ranges for 2³² keys.
         self.0.tensors.keys.store(u64::from(mix(seed)) << 32, Ordering::Relaxed);
     }
 

@@ -10,6 +10,7 @@ static OPENED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 pub(super) fn next(id: &str) -> String {
     let mut opened = OPENED.lock();
     let count = opened.entry(id.to_string()).or_default();
+    // Never decremented: a name in a log refers to one device for the life of the process.
     *count += 1;
     match count {
         1 => id.to_string(),

@@ -83,6 +83,8 @@ impl Conv2d {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let (size, options, seen) = (size.into_pair(), options.into(), channels / groups);
+        // The product only scales the random numbers, so it may saturate; a shape that is too large is an error of
+        // its own.
         let drawn = |shape: &[usize]| {
             Parameter::new(&init::fan_in_uniform(
                 shape,
@@ -287,6 +289,7 @@ fn convolve(
     if let Some(bias) = bias {
         result = result.add(&bias.get().to_dtype(input.dtype())?)?;
     }
+    // The matmul produces channels last; channels first is a view of it.
     result.reshape([batch, down, across, outputs])?.permute([0, 3, 1, 2])
 }
 

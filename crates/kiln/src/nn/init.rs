@@ -95,6 +95,7 @@ impl Nonlinearity {
             Self::Linear => 1.0,
             Self::Relu => 2f64.sqrt(),
             Self::LeakyRelu(slope) => (2.0 / (1.0 + slope * slope)).sqrt(),
+            // The values of PyTorch's `calculate_gain`.
             Self::Tanh => 5.0 / 3.0,
             Self::Selu => 0.75,
         }
@@ -167,6 +168,7 @@ pub fn kaiming_uniform(
     options: impl Into<TensorOptions>,
 ) -> Result<Tensor> {
     let shape = shape.into();
+    // The variance of a uniform number within ±b is b² / 3, hence √3 times the standard deviation.
     let bound = 3f64.sqrt() * nonlinearity.gain() / chosen("kaiming_uniform", &shape, fan)?.sqrt();
     uniform(shape, -bound, bound, options)
 }

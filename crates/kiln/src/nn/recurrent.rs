@@ -138,6 +138,7 @@ impl Lstm {
     pub fn run(&self, input: &Tensor, state: Option<&LstmState>, mode: &Mode) -> Result<(Tensor, LstmState)> {
         let state = state.map(|state| [&state.h, &state.c]);
         let step = |x: &Tensor, h: &Tensor, [_, c]: &[Tensor; 2]| {
+            // PyTorch's order of gates, for its weight files: input, forget, cell, output.
             let gates = x.add(h)?.chunk(4, 1)?;
             let (keep, new) = (gates[1].sigmoid()?.mul(c)?, gates[0].sigmoid()?.mul(&gates[2].tanh()?)?);
             let c = keep.add(&new)?;
@@ -213,6 +214,8 @@ impl Gru {
     #[doc(alias = "seq")]
     pub fn run(&self, input: &Tensor, state: Option<&Tensor>, mode: &Mode) -> Result<(Tensor, Tensor)> {
         let step = |x: &Tensor, h: &Tensor, [before]: &[Tensor; 1]| {
+            // PyTorch's order of gates: reset, update, new. As there, the reset gate is applied after the product
+            // with the weight (and its bias), which differs from the original paper.
             let (x, h) = (x.chunk(3, 1)?, h.chunk(3, 1)?);
             let (reset, update) = (x[0].add(&h[0])?.sigmoid()?, x[1].add(&h[1])?.sigmoid()?);
             let new = x[2].add(&reset.mul(&h[2])?)?.tanh()?;

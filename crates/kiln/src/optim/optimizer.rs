@@ -156,6 +156,8 @@ impl<R: Rule> Optimizer<R> {
             // The maximum propagates NaN, so one comparison finds both NaN and infinities.
             let largest = no_grad(|| gradient.abs()?.max_all()?.to_scalar::<f32>())?;
             if !largest.is_finite() {
+                // A step creates leaves without gradients; a skipped step must not leave infinite ones to be added
+                // to.
                 self.zero_grad()?;
                 return Ok(false);
             }
@@ -296,6 +298,7 @@ impl<R: Rule> Optimizer<R> {
     /// changed then.
     pub fn set_state(&mut self, state: &OptimizerState) -> Result<()> {
         let wanted: usize = self.groups.iter().map(|group| group.parameters.len() * group.states.len()).sum();
+        // With equal counts, and every expected name found below, the state has no surplus tensors.
         if wanted != state.tensors.len() {
             let found = state.tensors.len();
             return Err(invalid(format!("an optimizer expected a state of {wanted} tensors, found {found}")));

@@ -68,6 +68,7 @@ impl Schedule {
     /// See [`Schedule`] for an example.
     pub fn learning_rate(&self, step: u64) -> f64 {
         if step < self.warm_up {
+            // From 1, so that step 0 already learns and the last step of the warm-up has the full rate.
             return self.after_warm_up(0) * (step + 1) as f64 / self.warm_up as f64;
         }
         self.after_warm_up(step - self.warm_up)

@@ -100,6 +100,8 @@ impl Tensor {
         if !fits {
             return Err(wrong("(batch, heads, m, d), (batch, heads, n, d) and (batch, heads, n, e)"));
         }
+        // 1 / √d keeps the variance of the scores independent of d. The maximum avoids a division by zero for empty
+        // heads.
         let scale = options.scale.unwrap_or_else(|| (q.shape()[3].max(1) as f32).sqrt().recip());
         let op = Attention { scale, causal: options.is_causal, has_mask: options.mask.is_some() };
         let result = match options.mask {

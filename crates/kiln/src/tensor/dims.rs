@@ -61,6 +61,7 @@ impl Dims {
         let product = known.clone().try_fold(1usize, |all, length| all.checked_mul(*length as usize));
         let rest = match (open, product) {
             (0, _) => 0,
+            // With a known length of 0, any inferred length would fit, so the inference is an error.
             (1, Some(product @ 1..)) if tensor.elem_count().is_multiple_of(product) => tensor.elem_count() / product,
             (1, _) => {
                 let lengths = lengths.as_slice();

@@ -104,6 +104,8 @@ impl Equation {
         let once = |letter: &&char| inputs.iter().flatten().filter(|other| other == letter).count() == 1;
         let output: Vec<char> = match right {
             Some(right) => right.chars().collect(),
+            // As in NumPy, an implicit result has the letters that occur once, in alphabetical order; the map is
+            // sorted.
             None => lengths.keys().filter(once).copied().collect(),
         };
         for (place, letter) in output.iter().enumerate() {

@@ -73,6 +73,7 @@ impl Tensor {
         }
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
+        // The last input: the first input of a select is its condition, which is never wide.
         let plan = |inputs: &[&Self], shape: Shape| match inputs.last() {
             Some(last) if last.dtype().is_wide() => Self::kernel(Arc::new(WideElement { op }), inputs),
             _ => Self::planned(Op::Element(op), inputs, TensorType { shape, dtype }),

@@ -57,6 +57,7 @@ impl<L: Literal> Literal for [L] {
     type Element = L::Element;
 
     fn shape(&self) -> Vec<usize> {
+        // Only the first item of each level is looked at; `append_to` compares the lengths of the others with it.
         let items = self.first().map(Literal::shape).unwrap_or_default();
         [self.len()].into_iter().chain(items).collect()
     }

@@ -243,6 +243,7 @@ impl Tensor {
             )));
         }
         let shape = Shape::from(count).checked().map_err(|error| error.context("linspace"))?;
+        // At least 1, so that one element, or none, does not divide by zero.
         let last = count.saturating_sub(1).max(1) as f64;
         if dtype == DType::F64 {
             // Divided before the subtraction: `end - start` can overflow.
@@ -393,6 +394,7 @@ impl Tensor {
         if self.device().is_same(device) {
             return Ok(self.clone());
         }
+        // Through the host, which waits for the elements: devices share no memory.
         let copy = with_element!(self.dtype(), T => Self::from_slice(&self.to_vec::<T>()?, self.shape(), device))?;
         Ok(if self.is_tracked() { copy.with_record(Record::of_copy(self)) } else { copy })
     }
@@ -431,6 +433,8 @@ impl Tensor {
     /// Creates a tensor with every element set to one value.
     pub(super) fn splat(op: &str, shape: Shape, value: f64, dtype: DType, device: &Device) -> Result<Self> {
         match dtype {
+            // The parameter of `Op::Scalar` has 32 bits, so a 64-bit constant is one stored element with strides of
+            // 0.
             DType::F64 => Self::from_slice(&[value], (), device)?.broadcast_unchecked(&shape),
             DType::I64 => Self::from_slice(&[integer(op, value)?], (), device)?.broadcast_unchecked(&shape),
             _ => Ok(Self::source(Op::Scalar, bits(op, value, dtype)?, TensorType { shape, dtype }, device)),
@@ -454,6 +458,7 @@ fn bits(op: &str, value: f64, dtype: DType) -> Result<u32> {
     let holds = match dtype {
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => true,
         DType::Bool => value == 0.0 || value == 1.0,
+        // `i64::MAX as f64` rounds up to 2^63, which does not fit, hence `<`.
         DType::I64 => value >= i64::MIN as f64 && value < i64::MAX as f64 && value == value.trunc(),
         DType::I8 => f64::from(value as i8) == value,
         DType::I32 => f64::from(value as i32) == value,

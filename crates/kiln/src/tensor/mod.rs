@@ -210,6 +210,8 @@ impl Tensor {
     pub fn status(&self) -> Status {
         match self.0.storage() {
             None => Status::Planned,
+            // Submissions complete in the order of their numbers; 0, for elements that the host wrote, is always
+            // complete.
             Some(storage) if storage.submission > self.device().runtime().api().completed() => Status::Submitted,
             Some(_) => Status::Ready,
         }

@@ -184,6 +184,7 @@ impl Tensor {
             // Divide as PyTorch does: multiplying by the reciprocal rounds twice.
             sum(self)?.div_scalar((options.size[0] * options.size[1]) as f64)?
         } else {
+            // A sum over ones counts the elements of each window that are not padding.
             sum(self)?.div(&sum(&Self::ones([1, 1, height, width], DType::F32, self.device())?)?)?
         };
         mean.to_dtype(self.dtype())
@@ -274,6 +275,7 @@ impl Tensor {
             Self::cat(&(0..parts).map(mean).collect::<Result<Vec<_>>>()?, axis)
         };
         let x = self.to_dtype(DType::F32)?;
+        // Separable: every column of a part has the same number of rows, so the mean of the column means is the mean.
         along(&along(&x, 2, height, down)?, 3, width, across)?.to_dtype(self.dtype())
     }
 

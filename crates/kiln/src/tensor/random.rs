@@ -101,6 +101,7 @@ impl Tensor {
         }
         let uniform = Self::random_words(self.shape(), crate::device::mix(seed), self.device())?.uniform()?;
         let keep = uniform.ge(&uniform.like(f64::from(probability))?)?;
+        // Inverted dropout: the kept elements are scaled up, so that the expected value does not change.
         keep.where_(&self.mul_scalar(1.0 / (1.0 - f64::from(probability)))?, &self.like(0.0)?)
     }
 

@@ -80,6 +80,8 @@ impl Tensor {
     pub fn to_vec3<T: Element>(&self) -> Result<Vec<Vec<Vec<T>>>> {
         let (count, ..) = self.dims3()?;
         self.eval()?;
+        // The selections are views of stored elements: without the `eval` above, each would evaluate the pending
+        // graph.
         (0..count).map(|matrix| self.select(0, matrix)?.to_vec2()).collect()
     }
 

@@ -267,6 +267,8 @@ impl Tensor {
                 }
                 IndexItem::Tensor(index) => {
                     let index = check::index(&format!("i on axis {source_axis} of {}", Name(self)), &index)?;
+                    // Applied together at the end, because index tensors broadcast with each other. Later items
+                    // change only later axes, so `axis` stays valid.
                     indices.push((axis, index.into_owned()));
                     (1, 1)
                 }

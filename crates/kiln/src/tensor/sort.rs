@@ -96,6 +96,7 @@ impl Tensor {
 
     /// Runs an [`Argsort`] along any axis.
     fn order(&self, axis: usize, op: Argsort) -> Result<Self> {
+        // Indices have no gradient; `gather` passes the gradient of the values on.
         let x = self.detach();
         if axis + 1 == self.rank() {
             return x.order_of_rows(op);

@@ -254,6 +254,7 @@ impl Tensor {
         if count == length && step == 1 {
             return Ok(self.clone());
         }
+        // A negative step walks the range from its end.
         let first = if step < 0 { end.saturating_sub(1) } else { start };
         // With fewer than two elements the step is irrelevant and may be arbitrarily large; normalize it.
         let step = if count < 2 { 1 } else { step };

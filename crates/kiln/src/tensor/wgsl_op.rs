@@ -340,6 +340,7 @@ impl KernelOp for Specialised {
     }
 
     fn attributes(&self) -> SmallVec<[u64; 4]> {
+        // What the hash of the kernel does not contain: a plan stores these values, so they are part of its key.
         let WgslKernel { params, workgroups, zeroes_output, .. } = &self.rendered;
         let words = params.iter().chain(workgroups).map(|&word| u64::from(word));
         self.identity.into_iter().chain(words).chain([u64::from(*zeroes_output)]).collect()
@@ -350,6 +351,7 @@ impl KernelOp for Specialised {
     }
 
     fn takes(&self, _: usize, layout: &kiln_ir::Layout) -> bool {
+        // The user's source indexes elements directly and does not know strides.
         layout.is_contiguous() && layout.offset() == 0
     }
 

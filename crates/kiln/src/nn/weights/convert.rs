@@ -119,7 +119,7 @@ impl Conversion<'_> {
                 let raw = chunk[..length].chunks_exact(size_of::<R>());
                 raw.map(|bytes| number(bytemuck::pod_read_unaligned(bytes)))
             };
-            // The first pass converts without an early exit; the element to report is searched only after a failure.
+            // The first pass only notes whether all elements fit; the second finds the first that does not, for the error.
             let mut fits = true;
             let before = elements.len();
             elements.extend(numbers().map(|number| {

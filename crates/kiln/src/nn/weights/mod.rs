@@ -284,6 +284,7 @@ impl Weights {
     /// then. Same as [`tensor`](Self::tensor) if a value does not fit the dtype of its parameter.
     #[doc(alias = "load_state_dict")]
     pub fn load_into(&self, module: &dyn Module) -> Result<()> {
+        // All names and shapes are checked before the first parameter changes, and all faults are reported together.
         let (mut all, mut faults, mut lists) = (Vec::new(), Vec::new(), 0);
         for (name, parameter) in module.parameters() {
             let (name, own) = (self.stored_name(&name), parameter.get());
@@ -327,6 +328,7 @@ impl Weights {
     fn read(&self, name: &str, entry: &Entry, dtype: Option<DType>) -> Result<Tensor> {
         let source = &self.files.sources[entry.source];
         let tensor = convert::read(name, entry, source, dtype, &self.device)?;
+        // After the read: a tensor that could not be read stays in `unused`.
         self.files.read.lock().insert(name.to_string());
         Ok(tensor)
     }

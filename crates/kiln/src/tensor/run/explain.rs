@@ -126,6 +126,7 @@ impl Tensor {
             return Ok(TensorExplanation { cached: None, was_planned: false, variant: 0, device: id });
         }
         let collected = device.tensors().collector.collect(&[self], usize::MAX);
+        // Before `get`, which adds the plan to the cache.
         let was_planned = device.tensors().plans.contains(&collected.key);
         let cached = device.tensors().plans.get(device, &collected)?;
         Ok(TensorExplanation { variant: cached.variant, cached: Some(cached), was_planned, device: id })
