@@ -97,6 +97,7 @@ fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         Command::Top(args) => top::run(&args),
     };
+    // After an error too: the last write contains the work that was done until then.
     metrics::finish();
     outcome.unwrap_or_else(|error| {
         terminal::print_message("error", &error.to_string());

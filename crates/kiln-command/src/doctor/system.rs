@@ -156,6 +156,7 @@ impl Vulkan {
 /// Returns the vendors of display controllers on the PCI bus, with or without a driver.
 fn gpus_on_bus(root: &Path) -> Vec<GpuVendor> {
     let bus = root.join("sys/bus/pci/devices");
+    // PCI class 0x03 is a display controller.
     let is_display = |device: &Path| read(&device.join("class")).is_some_and(|class| class.starts_with("0x03"));
     let devices = names_in(&bus).into_iter().map(|name| bus.join(name));
     let mut vendors: Vec<GpuVendor> = devices
@@ -172,6 +173,7 @@ fn has_loader(root: &Path) -> bool {
     let dirs = ["usr/lib", "usr/lib64", "lib", "lib64", "usr/local/lib"].map(|dir| root.join(dir));
     let holds_it = |dir: &Path| dir.join("libvulkan.so.1").exists();
     dirs.iter().any(|dir| {
+        // Debian and Ubuntu keep libraries in a directory per architecture, such as `x86_64-linux-gnu`.
         let triples = names_in(dir).into_iter().filter(|name| name.contains("-linux-"));
         holds_it(dir) || triples.map(|name| dir.join(name)).any(|dir| holds_it(&dir))
     })
@@ -182,6 +184,7 @@ fn render_nodes(root: &Path) -> Vec<RenderNode> {
     let nodes = names_in(&dir).into_iter().filter(|name| name.starts_with("renderD"));
     nodes
         .map(|name| RenderNode {
+            // Opened instead of reading its mode: access control lists and container rules also decide.
             is_accessible: fs::OpenOptions::new().read(true).write(true).open(dir.join(&name)).is_ok(),
             path: format!("/dev/dri/{name}"),
         })

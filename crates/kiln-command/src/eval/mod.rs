@@ -172,6 +172,7 @@ fn compute(args: &Args, tensor: &Tensor, output: Option<Output<'_>>) -> Fallible
     let began = Instant::now();
     let verify = if args.verify || is_set(VERIFY) { Some(tensor.eval_checked()?.to_string()) } else { None };
     tensor.eval()?;
+    // `eval` returns before a GPU has finished.
     tensor.device().synchronize()?;
     let run_us = micros(began.elapsed());
     let is_shown = output.is_none();

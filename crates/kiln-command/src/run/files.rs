@@ -19,6 +19,7 @@ pub(super) fn check(request: Request<'_>) -> Fallible<()> {
         let other = match (&earlier[..], &readers[..]) {
             _ if *here == kernel => "the kernel".to_string(),
             ([other, ..], _) => format!("the output of `{other}`"),
+            // A buffer may be written back to its own input file, which has been read by then.
             (_, [other, ..]) if !readers.iter().any(|reader| reader == name) => format!("the input of `{other}`"),
             _ => continue,
         };

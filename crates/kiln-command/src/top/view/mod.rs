@@ -49,6 +49,7 @@ pub(super) type Limits = [usize; Pane::ALL.len()];
 /// Draws the screen and returns the scroll limits of its panes.
 pub(super) fn render(state: &State, palette: Palette, frame: &mut Frame<'_>) -> Limits {
     let area = frame.area();
+    // A pane that is not drawn keeps its scroll position.
     let mut limits = [usize::MAX; Pane::ALL.len()];
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
         too_small(frame);

@@ -65,6 +65,7 @@ fn parts(pool: &Pool, cells: usize) -> [(Tone, &'static str, usize); 3] {
         let share = share(bytes, pool.reserved_bytes).unwrap_or(0.0).min(1.0);
         (share * cells as f64).round() as usize
     };
+    // The ends of the segments are rounded, not their lengths, so that the segments always add up to the width.
     let (used, free) = (at(pool.in_use_bytes), at(pool.in_use_bytes.saturating_add(cached)));
     let free = free.max(used);
     [(Tone::InUse, "█", used), (Tone::Cached, "▒", free - used), (Tone::Dim, "·", cells - free)]
