@@ -89,6 +89,7 @@ fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
         findings.extend(unfinished::check(&file.path, &file.text));
         findings.extend(links::check(&file.path, &file.text, &paths));
     }
+    // By file and line, whichever check found them.
     findings.sort();
     findings
 }
