@@ -216,6 +216,7 @@ impl Call<'_> {
     /// Returns the next argument, or the default of its parameter.
     fn read<T: FromDynamic>(&mut self) -> Result<T, CallError> {
         let index = self.next;
+        // In bounds: the `methods!` macro reads each declared parameter exactly once, in order.
         let parameter = self.parameters[index];
         let default = parameter.default_value();
         let Some(argument) = self.arguments.get(index).or(default.as_ref()) else {

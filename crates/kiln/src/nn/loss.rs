@@ -48,6 +48,7 @@ pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
         return Err(wrong("cross_entropy", "as many targets as rows of logits", logits, target));
     }
     let compute = || -> Result<Tensor> {
+        // Not the logarithm of `softmax`, which underflows to 0 for unlikely classes and would give an infinite loss.
         let chosen = logits.to_dtype(DType::F32)?.log_softmax(1)?.gather(1, &target.reshape((rows, 1))?)?;
         chosen.mean_all()?.neg()
     };

@@ -394,7 +394,7 @@ impl Tensor {
         if self.device().is_same(device) {
             return Ok(self.clone());
         }
-        // Through the host, which waits for the elements: devices share no memory.
+        // Through the host, which waits for the elements: a buffer belongs to one device.
         let copy = with_element!(self.dtype(), T => Self::from_slice(&self.to_vec::<T>()?, self.shape(), device))?;
         Ok(if self.is_tracked() { copy.with_record(Record::of_copy(self)) } else { copy })
     }

@@ -54,6 +54,7 @@ pub(super) fn read(path: &Path) -> Result<Index> {
         }
         tensors.insert(tensor.clone(), folder.join(shard));
     }
+    // Many tensors share a shard; each shard is opened once.
     let shards: BTreeSet<PathBuf> = tensors.values().cloned().collect();
     Ok(Index { shards: shards.into_iter().collect(), tensors })
 }

@@ -140,6 +140,7 @@ impl Weights {
             metadata.extend(header.metadata);
             for (name, mut entry) in header.entries {
                 entry.source = number;
+                // Otherwise the result would depend on the order of the files.
                 if let Some(other) = entries.get(&name) {
                     let (one, other) = (&source.name, &sources[other.source].name);
                     return Err(corrupt(one, &format!("expected each tensor once, found {name} in {other} too")));

@@ -47,7 +47,6 @@ pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
     let device = tensor.device();
     let collected = device.tensors().collector.collect(&[tensor], usize::MAX);
     let pending = collected.pending();
-    // Too small to run: recycling also drops the handles of `collected`, which would otherwise keep the graph alive.
     if pending < limit {
         device.tensors().collector.recycle(collected);
         return Ok(pending);

@@ -40,8 +40,7 @@ impl Packing {
             let is_small = may_share && bytes <= MAX_SMALL_BYTES;
             let start_in = |block: usize| blocks[block].bytes.next_multiple_of(ALIGNMENT);
             let has_room = |&block: &usize| start_in(block) + bytes <= MAX_SHARED_BYTES;
-            // First fit into the newest shared block only. Earlier blocks are not searched, so packing takes linear
-            // time.
+            // Next fit: only the newest shared block is tried, so packing takes linear time.
             let block = shared.filter(has_room).filter(|_| is_small).unwrap_or(blocks.len());
             if block == blocks.len() {
                 blocks.push(Block { bytes: 0, first: ty.clone() });
