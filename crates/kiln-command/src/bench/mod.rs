@@ -96,7 +96,6 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         terminal::print_message("note", &format!("`{name}` selects workloads; add `--shape` to benchmark the op"));
     }
     let sampling = if args.quick { SamplingConfig::quick() } else { SamplingConfig::new() };
-    // Measured once, before the workloads, on the same number of threads.
     let mut limits = limits_of(&device);
     let mut status = ExitCode::SUCCESS;
     for workload in chosen {

@@ -52,6 +52,7 @@ impl State {
         let Some(key) = key else { return Self::Foreign };
         let device = field(key, "device");
         match () {
+            // First, because two devices may have the same name and only one of them the driver of the key.
             () if devices.iter().any(|info| key.is_for(info)) => Self::Current,
             () if devices.iter().any(|info| info.name == device) => Self::Stale,
             () => Self::Elsewhere,

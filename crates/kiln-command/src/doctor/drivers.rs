@@ -10,7 +10,7 @@ pub(super) fn derive(facts: &Facts) -> Vec<Check> {
         let check = note("support", "this build has no GPU support");
         return vec![check.fix("build kiln-command with its default features")];
     }
-    // By vendor: the PCI bus and the driver have no common identifier of a GPU here.
+    // By vendor, because `DeviceInfo` has no PCI address to compare with.
     let unserved = facts.system.gpus_on_bus.iter().filter(|vendor| !facts.serves(**vendor));
     let missing: Vec<Check> = unserved.map(|vendor| explain(*vendor, &facts.system)).collect();
     if missing.is_empty() { vec![explain_rest(facts)] } else { missing }

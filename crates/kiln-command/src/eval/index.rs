@@ -117,6 +117,7 @@ fn range(start: Option<isize>, stop: Option<isize>, step: isize, length: usize) 
         (stop.map_or(-1, |stop| clamp(stop, -1, length - 1)) + 1, first + 1)
     };
     let from = from as usize;
+    // An empty slice such as `3:1` becomes `3..3`, because `slice_step` rejects a reversed range.
     from..(to as usize).max(from)
 }
 

@@ -109,7 +109,8 @@ impl Args {
         let mut problem = self.problem.clone();
         if problem.grid().is_none() {
             let [x, y, z] = kernel.workgroup_size;
-            // Two workgroups along each axis that the kernel uses: races between workgroups need at least two.
+            // Races between workgroups need at least two of them. An axis along which a workgroup has length 1 is
+            // assumed to be unused, except x.
             let count = [2, 1 + u32::from(y > 1), 1 + u32::from(z > 1)];
             problem.workgroups = Some(Workgroups(count));
             let text = format!("{}x{}x{} workgroups of {x}x{y}x{z}", count[0], count[1], count[2]);

@@ -146,6 +146,7 @@ fn status(found: &Found<'_>, fail_on: FailOn) -> ExitCode {
     let summary = found.report.summary;
     let bad = found.regressions.len()
         + match fail_on {
+            // A wrong output is no matter of speed, so it fails in every mode; `failed` below includes it.
             FailOn::Regression => found.report.claims.iter().filter(|claim| claim.wrong_output().is_some()).count(),
             FailOn::Failed => summary.failed,
             FailOn::NotShown => summary.failed + summary.not_shown,

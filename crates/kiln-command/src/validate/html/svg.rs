@@ -29,7 +29,7 @@ impl Axis {
         let to = if to > from { to } else { from + 1.0 };
         let rough = (to - from) / 5.0;
         let power = 10f64.powf(rough.log10().floor());
-        // The smallest round step that gives at most five intervals.
+        // The smallest round step that divides the range into at most five intervals, before its ends are rounded.
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(rough);
         // The epsilon keeps a bound that is a multiple of the step, up to rounding, from adding one more step.
