@@ -102,6 +102,7 @@ impl NamedCommand {
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(root)
+            // A program that reads standard input gets its end, instead of waiting at a terminal.
             .stdin(Stdio::null());
         for name in &self.env_removed {
             command.env_remove(name);

@@ -11,7 +11,7 @@ pub(crate) fn bless(root: &Path, packages: &[String]) -> Result<(), String> {
     let tests =
         suite::workspace_tests("bless", packages).env("INSTA_UPDATE", "always").env("INSTA_FORCE_PASS", "1").run(root);
     let args = ["status", "--porcelain", "--untracked-files=all", "--", "*.snap"];
-    // Reported also if tests failed: the files were rewritten in any case.
+    // Reported also if tests failed: files may have been rewritten before that.
     let status = NamedCommand::new("status", "git", &args).output(root)?;
     println!("{}", report(&status));
     tests

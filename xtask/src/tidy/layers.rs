@@ -62,6 +62,7 @@ fn check_member(member: &Member, members: &[Member], ranks: &HashMap<&str, usize
         let (own, other) = (ranks.get(name), ranks.get(dependency.name.as_str()));
         // Members without a row have no rank. `check` reports them.
         if let (Some(own), Some(other), true) = (own, other, is_member)
+            // Equal ranks are crates of one row, which do not depend on each other either.
             && other >= own
             && !UNRESTRICTED.contains(&name)
         {
@@ -75,6 +76,7 @@ fn check_member(member: &Member, members: &[Member], ranks: &HashMap<&str, usize
 
 fn is_forbidden(name: &str, dependency: &str) -> bool {
     let in_family = |family: &&str| {
+        // `wgpu` also stands for `wgpu-core`, `wgpu-hal` and so on.
         let rest = dependency.strip_prefix(*family);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
@@ -94,6 +96,7 @@ fn rows(architecture: &str) -> Vec<Row> {
         .skip_while(|(_, line)| first_cell(line).is_none_or(|cell| !cell.eq_ignore_ascii_case("crate")))
         .take_while(|(_, line)| first_cell(line).is_some());
     let mut rows = Vec::new();
+    // The heading and the ruler of the table have ranks too, but no crates; only the order of ranks matters.
     for (rank, (index, line)) in table.enumerate() {
         let cell = first_cell(line).unwrap_or_default();
         rows.extend(code_spans(cell).map(|name| Row { name: name.to_string(), rank, line: index + 1 }));

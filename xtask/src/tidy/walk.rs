@@ -40,6 +40,7 @@ fn head(text: &str) -> (&str, Vec<&str>) {
     for (index, piece) in text.split('`').enumerate() {
         match index % 2 {
             1 => spans.push(piece),
+            // The text after the colon is prose, whose code spans are not checked.
             _ if piece.contains(':') => break,
             _ => {}
         }
