@@ -107,8 +107,8 @@ impl Tensor {
 
     /// Returns 32 random bits per element for a key.
     fn random_words(shape: &Shape, key: u32, device: &Device) -> Result<Self> {
-        // Counter-based: element i is a hash of (i, key), so the result does not depend on the device or the order of
-        // threads.
+        // Counter-based (Threefry): the bits of element i depend on i and the key only, not on the device or on the
+        // order of threads.
         let key = Self::splat("random", shape.clone(), f64::from(key), DType::U32, device)?;
         Self::iota(shape, device).random_bits(&key)
     }
