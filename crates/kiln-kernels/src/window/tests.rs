@@ -108,3 +108,13 @@ fn the_text_is_valid() {
         assert_valid(&Fold { window: SQUARE, image: [5, 4] }, &[(dtype, rows)]);
     }
 }
+
+/// Drivers may end the loops of an invocation early, which would give wrong sums.
+#[test]
+fn windows_with_too_many_steps_are_refused_on_a_gpu() {
+    let check = |size| super::gpu::check_steps("fold", &Window { size, ..SQUARE }, 1);
+    check([200, 200]).unwrap();
+    let error = check([256, 256]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("windows of (256, 256); use the CPU device"), "{error}");
+}

@@ -190,11 +190,6 @@ fn large_windows_are_right_or_refused() {
             Ok(found) => assert_eq!(found, [1.0], "{}", subject.name),
             Err(error) => assert_eq!(error.kind(), kiln::ErrorKind::Unsupported, "{}: {error}", subject.name),
         }
-        let columns = Tensor::ones([1, 65_536, 1], DType::F32, &subject.device).unwrap();
-        match columns.fold([256, 256], 256).and_then(|y| y.sum(..)?.to_vec::<f32>()) {
-            Ok(found) => assert_eq!(found, [65_536.0], "{}", subject.name),
-            Err(error) => assert_eq!(error.kind(), kiln::ErrorKind::Unsupported, "{}: {error}", subject.name),
-        }
         // The longest line that a GPU scans: all of its loops together must stay below the limit of the driver.
         if subject.device.info().kind != kiln::DeviceKind::Cpu {
             let sums = Tensor::ones([1, 1 << 22], DType::F32, &subject.device).unwrap().cumsum(1).unwrap();
