@@ -107,7 +107,9 @@ impl<P: Progress> Drop for Poller<P> {
             tracing::error!("the thread that waits for submissions panicked");
         }
         // The thread no longer waits for these submissions; the woken tasks query the device themselves.
-        wake(self.shared.state.lock().waiting.drain(..).collect());
+        let waiting = self.shared.state.lock().waiting.drain(..).collect();
+        // After the lock is released: a waker may run code of the caller.
+        wake(waiting);
     }
 }
 

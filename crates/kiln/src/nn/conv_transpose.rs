@@ -53,8 +53,13 @@ impl ConvTranspose2d {
     ) -> Result<Self> {
         let (size, options) = (size.into_pair(), options.into());
         // PyTorch computes fan-in from the second weight axis, also for transposed convolutions.
-        let drawn =
-            |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, outputs * size[0] * size[1], &options)?);
+        let drawn = |shape: &[usize]| {
+            Parameter::new(&init::fan_in_uniform(
+                shape,
+                outputs.saturating_mul(size[0]).saturating_mul(size[1]),
+                &options,
+            )?)
+        };
         let weight = drawn(&[channels, outputs, size[0], size[1]])?;
         let window = Window { size, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
         Ok(Self { weight, bias: Some(drawn(&[outputs])?), window, output_padding: [0, 0] })

@@ -62,9 +62,13 @@ pub(super) fn with_nan_check(device: &Device, collected: &Collected) -> Result<V
     let nodes = &graph.nodes;
     let computed = compute_all(device, collected, &graph, |id, inputs, result| {
         // Constants written by the caller, such as an infinity for a mask, are intentional.
-        if matches!(nodes[id].op, Op::Scalar) || inputs.iter().any(|input| !matches!(first_not_finite(input), Ok(None)))
-        {
+        if matches!(nodes[id].op, Op::Scalar) {
             return Ok(());
+        }
+        for input in inputs {
+            if first_not_finite(input)?.is_some() {
+                return Ok(());
+            }
         }
         match first_not_finite(result)? {
             None => Ok(()),
