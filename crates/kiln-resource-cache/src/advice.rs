@@ -11,6 +11,9 @@ const GOOD_HIT_RATE: f64 = 0.8;
 const THRASH_SHARE: f64 = 0.25;
 
 /// A recommendation about one cache.
+///
+/// Returned by [`CacheRegistry::advice`](crate::CacheRegistry::advice); see the [crate documentation](crate) for an
+/// example.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Advice {
@@ -23,6 +26,8 @@ pub struct Advice {
 }
 
 /// The kinds of [`Advice`].
+///
+/// See the [crate documentation](crate) for an example that prints advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

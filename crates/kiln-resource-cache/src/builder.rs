@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// Builds a [`Cache`](crate::Cache) or a [`CacheRegistry`](crate::CacheRegistry); see
 /// [`CacheBuilder`](crate::CacheBuilder) and [`CacheRegistryBuilder`](crate::CacheRegistryBuilder).
+///
+/// See [`Cache`](crate::Cache) for an example.
 #[must_use]
 pub struct Builder<S> {
     /// The settings that are specific to caches or registries.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A monotonic clock. Implement it to use another time source; tests use [`MockClock`].
+///
+/// See [`MockClock`] for an example.
 pub trait Clock: Send + Sync + 'static {
     /// Returns the time since a fixed origin. Never goes backwards.
     fn now(&self) -> Duration;

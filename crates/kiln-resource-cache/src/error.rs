@@ -4,6 +4,8 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 /// An error with a kind and a message. Cheap to clone.
+///
+/// See [`CacheError`] for an example.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ErrorOf<K> {
     kind: K,
@@ -25,6 +27,8 @@ pub struct ErrorOf<K> {
 pub type CacheError = ErrorOf<CacheErrorKind>;
 
 /// The kinds of [`CacheError`], each with its remedy.
+///
+/// See [`CacheError`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheErrorKind {

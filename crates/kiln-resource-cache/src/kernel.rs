@@ -5,11 +5,15 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 /// The bounds of cache keys. Implemented for all types that meet them.
+///
+/// See [`CacheableKernel`] for an example.
 pub trait CacheKey: Clone + Debug + Eq + Hash + Send + Sync + 'static {}
 
 impl<T: Clone + Debug + Eq + Hash + Send + Sync + 'static> CacheKey for T {}
 
 /// The bounds of creation errors. Implemented for all types that meet them.
+///
+/// See [`Cache::get_or_try_insert_with`](crate::Cache::get_or_try_insert_with) for an example.
 pub trait CreationError: From<CacheError> + Clone + Send + Sync + 'static {}
 
 impl<T: From<CacheError> + Clone + Send + Sync + 'static> CreationError for T {}

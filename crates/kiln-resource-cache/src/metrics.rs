@@ -9,6 +9,8 @@ use std::time::Duration;
 ///
 /// Counters start when the cache is built; `clear` does not reset them. Ages are `None` for an empty cache, means are
 /// `None` without samples.
+///
+/// Returned by [`Cache::metrics`](crate::Cache::metrics); see [`Cache`](crate::Cache) for an example.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct CacheMetrics {
@@ -50,6 +52,15 @@ pub struct CacheMetrics {
 }
 
 /// The last event of a cache.
+///
+/// ```
+/// use kiln_resource_cache::{Cache, LastEvent};
+///
+/// let cache: Cache<u32, u32> = Cache::builder("squares").build()?;
+/// cache.get_or_insert_with(&3, || 9)?;
+/// assert_eq!(cache.metrics().last_event, Some(LastEvent::Insert));
+/// # Ok::<(), kiln_resource_cache::CacheError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -97,6 +108,17 @@ impl fmt::Display for CacheMetrics {
 }
 
 /// A running mean of durations, shared by threads.
+///
+/// ```
+/// use kiln_resource_cache::MeanTime;
+/// use std::time::Duration;
+///
+/// let times = MeanTime::default();
+/// assert_eq!(times.mean(), None);
+/// times.record(Duration::from_millis(1));
+/// times.record(Duration::from_millis(3));
+/// assert_eq!((times.count(), times.mean()), (2, Some(Duration::from_millis(2))));
+/// ```
 #[derive(Debug, Default)]
 pub struct MeanTime {
     nanos: AtomicU64,

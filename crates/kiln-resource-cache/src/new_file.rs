@@ -114,6 +114,8 @@ fn create_temporary(
 
 /// Resolves the symbolic links in a path. The file need not exist, but its directory must.
 ///
+/// [`NewFile::create`] resolves its path with it; see [`NewFile`] for an example.
+///
 /// # Errors
 /// Returns the errors of the system, and `Other` for a cycle of links.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {

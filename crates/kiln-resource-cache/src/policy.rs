@@ -39,6 +39,13 @@ pub struct EvictionPolicy {
 }
 
 /// Which entry is evicted first.
+///
+/// ```
+/// use kiln_resource_cache::{EvictionOrder, EvictionPolicy};
+///
+/// assert_eq!(EvictionPolicy::size_limited_lru(100).order(), EvictionOrder::Lru);
+/// assert_eq!(EvictionPolicy::fifo().with_max_entries(100).order(), EvictionOrder::Fifo);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionOrder {
     /// The least recently used entry.
@@ -48,6 +55,8 @@ pub enum EvictionOrder {
 }
 
 /// The properties of an entry, for a [ranking](EvictionPolicy::ranked).
+///
+/// See [`EvictionPolicy::ranked`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EntryMetrics {
@@ -326,6 +335,20 @@ impl Default for EvictionPolicy {
 }
 
 /// The reason of an eviction, as reported in [`CacheEvent::CacheEviction`](crate::events::CacheEvent).
+///
+/// ```
+/// use kiln_resource_cache::events::{CacheEvent, ChannelSink};
+/// use kiln_resource_cache::{Cache, EvictionPolicy, EvictionReason};
+///
+/// let (sink, events) = ChannelSink::new(16);
+/// let policy = EvictionPolicy::size_limited_lru(1);
+/// let cache: Cache<u32, u32> = Cache::builder("plans").policy(policy).sink(sink).build()?;
+/// for key in [1, 2] { cache.insert(key, key); }
+/// assert!(events.try_iter().any(|event| {
+///     matches!(event, CacheEvent::CacheEviction { reason: EvictionReason::MaxEntries, .. })
+/// }));
+/// # Ok::<(), kiln_resource_cache::CacheError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -18,9 +18,13 @@ use std::sync::Arc;
 const DEFAULT_SHARDS: usize = 32;
 
 /// Builds a [`Cache`]; see [`Cache::builder`].
+///
+/// See [`Cache`] for an example.
 pub type CacheBuilder<K, V> = Builder<CacheSettings<K, V>>;
 
 /// The settings that only a cache has.
+///
+/// [`CacheBuilder`] sets them; see [`Cache`] for an example.
 pub struct CacheSettings<K, V> {
     pub(crate) name: &'static str,
     policy: EvictionPolicy,

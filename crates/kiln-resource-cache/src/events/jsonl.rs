@@ -43,6 +43,15 @@ impl<W: Write + Send + 'static> EventSink for JsonlSink<W> {
 /// Writes whole lines. If a write fails midway, the next one begins on a new line, so that at most one line is damaged.
 ///
 /// [`JsonlSink`] and the event streams of devices use it.
+///
+/// ```
+/// use kiln_resource_cache::events::LineOutput;
+///
+/// let mut written: Vec<u8> = Vec::new();
+/// LineOutput::new(&mut written).write_lines("one\ntwo\n")?;
+/// assert_eq!(written, b"one\ntwo\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct LineOutput<W> {
     writer: W,

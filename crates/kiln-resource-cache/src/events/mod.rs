@@ -92,6 +92,8 @@ impl CacheEvent {
 ///
 /// Called on the thread whose operation caused the event, with no lock of the cache held; it should return quickly. It
 /// may use the cache, but receives the events that this causes as well.
+///
+/// See [`ChannelSink`], which implements it, for an example.
 pub trait EventSink: Send + Sync + 'static {
     /// Records an event. An error is counted, and the first one is logged; the operation that caused the event
     /// continues.

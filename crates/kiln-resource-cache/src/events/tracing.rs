@@ -6,6 +6,15 @@ use tracing::{Level, event};
 
 /// Forwards events to `tracing` with the target `kiln_resource_cache`: accesses at trace level, evictions and summaries
 /// at debug level.
+///
+/// ```
+/// use kiln_resource_cache::{Cache, events::TracingSink};
+///
+/// let cache: Cache<u32, u32> = Cache::builder("squares").sink(TracingSink).build()?;
+/// cache.get_or_insert_with(&3, || 9)?;
+/// assert_eq!(cache.sink_failures(), 0);
+/// # Ok::<(), kiln_resource_cache::CacheError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TracingSink;
 

@@ -5,9 +5,13 @@ use crate::builder::Builder;
 use crate::error::{CacheError, CacheErrorKind};
 
 /// Builds a [`CacheRegistry`]; see [`CacheRegistry::builder`].
+///
+/// See the [crate documentation](crate) for an example.
 pub type CacheRegistryBuilder<D> = Builder<RegistrySettings<D>>;
 
 /// The settings that only a registry has.
+///
+/// [`CacheRegistryBuilder`] sets them; see the [crate documentation](crate) for an example.
 #[derive(Debug)]
 pub struct RegistrySettings<D> {
     pub(super) device: Option<D>,

@@ -38,6 +38,8 @@ use type_map::TypeMap;
 /// A registry contains one cache for each [`CacheableKernel`] type, created at its first use, and the caches that were
 /// [registered](Self::register). Finding the cache of a type takes no lock. Caches of a registry share a byte budget,
 /// event sinks and a clock; registries share nothing.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct CacheRegistry<D = ()> {
     device: Option<D>,
     kernels: TypeMap<Arc<dyn ErasedCache>>,

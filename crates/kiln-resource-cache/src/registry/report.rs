@@ -5,6 +5,8 @@ use std::any::Any;
 use std::fmt;
 
 /// The memory usage of a registry; see [`CacheRegistry::report`](crate::CacheRegistry::report).
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct RegistryReport {
@@ -23,6 +25,8 @@ pub struct RegistryReport {
 }
 
 /// One cache in a [`RegistryReport`].
+///
+/// See the [crate documentation](crate) for an example that prints a report.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct CacheUsage {
@@ -35,6 +39,8 @@ pub struct CacheUsage {
 }
 
 /// One slot in a [`RegistryReport`].
+///
+/// See [`CacheRegistry::slot_mut`](crate::CacheRegistry::slot_mut) for an example of a slot.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct SlotUsage {
@@ -45,6 +51,8 @@ pub struct SlotUsage {
 }
 
 /// One reserve in a [`RegistryReport`].
+///
+/// See [`CacheReserve`](crate::CacheReserve) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct ReserveUsage {
@@ -78,6 +86,8 @@ impl fmt::Display for RegistryReport {
 }
 
 /// The result of [`CacheRegistry::trim`](crate::CacheRegistry::trim).
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct TrimReport {
@@ -124,6 +134,8 @@ impl fmt::Display for TrimReport {
 }
 
 /// The result of [`CacheRegistry::warm`](crate::CacheRegistry::warm).
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct WarmReport {
@@ -136,6 +148,8 @@ pub struct WarmReport {
 }
 
 /// A failed creation of a warm-up.
+///
+/// See the [crate documentation](crate) for an example of a warm-up.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct WarmFailure {

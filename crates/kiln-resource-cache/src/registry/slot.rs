@@ -10,6 +10,8 @@ use std::sync::Arc;
 /// State that is not a keyed resource but belongs to a registry, such as the key/value cache of a model.
 ///
 /// The registry clears it when it is cleared or trimmed, and counts its bytes in the budget.
+///
+/// See [`CacheRegistry::slot_mut`](crate::CacheRegistry::slot_mut) for an example.
 pub trait CacheRegistrySlot: Send + 'static {
     /// Releases the memory of the slot, which stays usable.
     fn clear_slot(&mut self);
@@ -21,6 +23,8 @@ pub trait CacheRegistrySlot: Send + 'static {
 }
 
 /// Exclusive access to a slot; see [`CacheRegistry::slot_mut`](crate::CacheRegistry::slot_mut).
+///
+/// See [`CacheRegistry::slot_mut`](crate::CacheRegistry::slot_mut) for an example.
 pub struct SlotMut<'a, T: CacheRegistrySlot> {
     cell: &'a SlotCell<T>,
     /// Dropped in order: the ownership ends before the lock is released.

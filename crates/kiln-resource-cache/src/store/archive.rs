@@ -17,6 +17,8 @@ const END: [u8; 8] = *b"KILNLAST";
 const FRAME_BYTES: usize = 24;
 
 /// The result of [`DiskStore::export`].
+///
+/// See the [module documentation](crate::store) for an example of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ExportReport {
     /// The number of exported entries.
@@ -28,6 +30,8 @@ pub struct ExportReport {
 }
 
 /// The result of [`DiskStore::import`].
+///
+/// See the [module documentation](crate::store) for an example of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ImportReport {
     /// Entries that were stored and still exist at the end; a store that is too small evicts the first ones.

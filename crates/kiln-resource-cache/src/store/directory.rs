@@ -6,6 +6,8 @@ use std::io;
 use std::path::Path;
 
 /// The properties of a directory that [`check_directory`] accepts.
+///
+/// See [`check_directory`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustedDirectory {
     /// Whether other users can read it; `None` if unknown.
@@ -13,6 +15,8 @@ pub struct TrustedDirectory {
 }
 
 /// Why a directory cannot be used.
+///
+/// Returned by [`check_directory`]; see there for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryFault {
     /// The kind of fault.
@@ -24,6 +28,8 @@ pub struct DirectoryFault {
 }
 
 /// The kinds of [`DirectoryFault`].
+///
+/// See [`check_directory`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DirectoryFaultKind {
@@ -96,6 +102,12 @@ pub(super) fn require_trusted(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Returns the shell command that makes a directory accessible to its owner only.
+///
+/// ```
+/// use kiln_resource_cache::store::make_private_command;
+///
+/// assert_eq!(make_private_command("/var/cache/kiln"), "chmod 700 /var/cache/kiln");
+/// ```
 pub fn make_private_command(path: impl AsRef<Path>) -> String {
     format!("chmod 700 {}", quoted(path.as_ref()))
 }

@@ -26,9 +26,14 @@ pub(super) const HEADER_BYTES: usize = 64;
 /// The part of the header that the checksum covers; the checksum is the rest.
 const CHECKED_BYTES: usize = 32;
 /// The maximum length of a key, in bytes. A larger length in a file is damage; nothing is allocated for it.
+///
+/// [`DiskStore::put`](crate::store::DiskStore::put) skips longer keys; see the [module documentation](crate::store)
+/// for an example of a put.
 pub const MAX_KEY_BYTES: usize = 1 << 20;
 
 /// Why an entry was rejected.
+///
+/// See [`VerifyReport`](crate::store::VerifyReport) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -15,6 +15,8 @@ use std::path::Path;
 pub type StoreError = ErrorOf<StoreErrorKind>;
 
 /// The kinds of [`StoreError`], each with its remedy.
+///
+/// See [`StoreError`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 /// An entry without its payload.
+///
+/// Returned by [`DiskStore::entries`]; see the [module documentation](crate::store) for an example of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryInfo {
     /// The whole key.
@@ -25,6 +27,8 @@ pub struct EntryInfo {
 }
 
 /// The limits that [`DiskStore::prune`] enforces. Without limits it removes nothing.
+///
+/// See the [module documentation](crate::store) for an example of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PruneTarget {
     /// The maximum total bytes.
@@ -37,6 +41,9 @@ pub struct PruneTarget {
 }
 
 /// The result of a removal.
+///
+/// Returned by [`DiskStore::prune`] and [`DiskStore::remove_where`]; see the [module documentation](crate::store)
+/// for an example of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PruneReport {
     /// Removed entries.

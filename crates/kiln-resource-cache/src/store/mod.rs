@@ -82,7 +82,7 @@ use write::Pause;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout of a drop, and of reading the totals.
 const SHORT_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// A store of bytes by key in a directory; see the [module documentation](self).
+/// A store of bytes by key in a directory; see the [module documentation](self) for its guarantees and an example.
 pub struct DiskStore {
     dir: PathBuf,
     /// The directory of entries. Lock, use counts and temporary files are next to it, where a listing is short.
@@ -99,6 +99,8 @@ pub struct DiskStore {
 }
 
 /// The result of a lookup.
+///
+/// Returned by [`DiskStore::get`]; see the [module documentation](self) for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The verified payload.
@@ -122,6 +124,8 @@ impl Lookup {
 }
 
 /// The result of [`DiskStore::clear`].
+///
+/// See the [module documentation](self) for an example of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ClearReport {
     /// Removed entries.

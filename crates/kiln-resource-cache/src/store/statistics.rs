@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The counters of a [`DiskStore`](super::DiskStore) since it was opened, and the content of its directory.
+///
+/// Returned by [`DiskStore::statistics`](super::DiskStore::statistics); see the [module documentation](crate::store)
+/// for an example of a store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StoreStatistics {
     /// Lookups that returned a payload.
@@ -48,6 +51,8 @@ impl StoreStatistics {
 }
 
 /// Whether a store writes.
+///
+/// Part of [`StoreStatistics`]; see the [module documentation](crate::store) for an example of a store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "reason")]
 pub enum Writing {

@@ -8,6 +8,15 @@ use std::path::Path;
 use std::{fmt, fs};
 
 /// The result of [`DiskStore::verify`].
+///
+/// ```
+/// use kiln_resource_cache::store::{BadEntry, Problem, Reject, VerifyReport};
+///
+/// let bad = BadEntry { name: "a1".into(), problem: Problem::Rejected(Reject::Truncated), removed: false };
+/// let report = VerifyReport { bad: vec![bad], ..VerifyReport::default() };
+/// assert!(!report.is_clean());
+/// assert_eq!(report.bad[0].problem.to_string(), "truncated");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct VerifyReport {
     /// Valid entries.
@@ -32,6 +41,8 @@ impl VerifyReport {
 }
 
 /// A file in the directory of entries that is not a valid entry.
+///
+/// See [`VerifyReport`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct BadEntry {
     /// The file name.
@@ -43,6 +54,8 @@ pub struct BadEntry {
 }
 
 /// The fault of a [`BadEntry`].
+///
+/// See [`VerifyReport`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

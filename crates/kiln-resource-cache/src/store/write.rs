@@ -14,6 +14,8 @@ const PAUSE: Duration = Duration::from_secs(30);
 const ATTEMPTS: u32 = 4;
 
 /// The result of a put that did not fail.
+///
+/// Returned by [`DiskStore::put`]; see the [module documentation](crate::store) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PutOutcome {
     /// The entry is in the store.
