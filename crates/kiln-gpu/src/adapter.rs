@@ -12,6 +12,8 @@ use kiln_ir::{Error, ErrorKind, Result};
 const BACKENDS: wgpu::Backends = wgpu::Backends::METAL.union(wgpu::Backends::VULKAN).union(wgpu::Backends::DX12);
 
 /// Returns all usable GPUs, or an empty list if there is none. See [`probe`] for the reason.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn list() -> Vec<DeviceInfo> {
     probe().unwrap_or_default()
 }
@@ -21,6 +23,8 @@ pub fn list() -> Vec<DeviceInfo> {
 /// Their ids are `gpu:0`, `gpu:1` and so on: discrete GPUs first, then integrated ones, virtual ones and those of
 /// unknown kind, software drivers last. A GPU that is reachable through several backends is listed once. The order is
 /// the same in every process.
+///
+/// [`list`] returns the same GPUs; see the [crate documentation](crate) for an example.
 ///
 /// # Errors
 /// Returns `Unsupported` if there is no GPU; the message names the backends that were searched and what to install.

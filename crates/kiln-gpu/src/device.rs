@@ -25,6 +25,8 @@ use std::task::Waker;
 
 /// Opens GPU number `index` of [`list`](crate::list).
 ///
+/// See the [crate documentation](crate) for an example.
+///
 /// # Errors
 /// Returns `Unsupported` if there is no such GPU, if its driver refuses to open it, or if it lacks a feature that the
 /// options require; `InvalidArgument` if the pool options contradict each other.
@@ -36,6 +38,8 @@ pub fn open(index: usize, options: GpuOptions) -> Result<Device> {
 /// A GPU, opened through wgpu.
 ///
 /// [`open`] wraps it into a [`Device`] with a pool; [`GpuDevice::of`] returns it, for code that uses wgpu directly.
+///
+/// See the [crate documentation](crate) for an example that opens a GPU.
 #[derive(Debug)]
 pub struct GpuDevice {
     info: DeviceInfo,

@@ -5,6 +5,8 @@ use kiln_ir::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 
 /// Options for opening a GPU. By default every supported feature of the adapter is used.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct GpuOptions {
