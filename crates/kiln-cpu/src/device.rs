@@ -29,6 +29,18 @@ const CHUNK_BYTES: usize = 512 << 10;
 /// The CPU as a device. [`open`](crate::open) adds a pool.
 ///
 /// [`submit`](DeviceApi::submit) is synchronous: a submission has completed when it returns, so nothing ever waits.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_cpu::{CpuDevice, CpuOptions, NATIVE_DRIVER};
+/// use kiln_device::DeviceApi;
+///
+/// let device = CpuDevice::new(&CpuOptions::new())?;
+/// assert_eq!(device.info().driver, NATIVE_DRIVER);
+/// assert_eq!(device.info().id, kiln_cpu::info().id);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct CpuDevice {
     info: DeviceInfo,

@@ -15,6 +15,8 @@ pub(crate) struct KernelInfo {
 }
 
 /// The driver name of the CPU device. It is part of its kernels' cache keys, because those are machine code.
+///
+/// See [`CpuDevice`](crate::CpuDevice) for an example.
 pub const NATIVE_DRIVER: &str = "native";
 
 /// The budget if the system does not report how much memory it has.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Opens the CPU device. Each call creates a separate device with its own threads and its own pool.
 ///
+/// See the [crate documentation](crate) for an example.
+///
 /// # Errors
 /// Returns `InvalidArgument` if the options request zero threads, or if the pool's settings contradict each other;
 /// `Unsupported` if they request a SIMD level that the processor lacks.
@@ -20,6 +22,16 @@ pub fn open(options: CpuOptions) -> Result<Device> {
 }
 
 /// Returns the SIMD level of a device's kernels; `None` if it is not a device of this crate.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_cpu::{CpuOptions, SimdLevel};
+///
+/// let device = kiln_cpu::open(CpuOptions::new().simd(SimdLevel::Scalar))?;
+/// assert_eq!(kiln_cpu::simd_level(&device), Some(SimdLevel::Scalar));
+/// # Ok(())
+/// # }
+/// ```
 pub fn simd_level(device: &Device) -> Option<SimdLevel> {
     cpu_device(device).map(CpuDevice::simd)
 }
@@ -54,6 +66,8 @@ fn cpu_device(device: &Device) -> Option<&CpuDevice> {
 }
 
 /// Returns the info of the device that [`open`] would create with default options, without opening it.
+///
+/// See [`CpuDevice`] for an example.
 pub fn info() -> DeviceInfo {
     let (simd, usage) = (SimdLevel::detect(), CpuOptions::new().default_usage());
     identity::describe(kiln_device::cores(), simd, usage, &Kernels::new(simd, false))
