@@ -16,6 +16,8 @@ use smallvec::{SmallVec, smallvec};
 ///
 /// Floats round to nearest. Floats become integers by truncation and saturation, NaN as 0. Integers wrap. Every number but 0 is
 /// true.
+///
+/// See the [module documentation](crate::wide) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideConvert {
     /// The dtype of the result.

@@ -14,6 +14,8 @@ use smallvec::{SmallVec, smallvec};
 
 /// An elementwise op on tensors of `I64` or `F64`, all of one shape. A condition is `U8` or `Bool`; the result of a comparison
 /// is `U8`.
+///
+/// See the [module documentation](crate::wide) for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct WideElement {
     /// The op.

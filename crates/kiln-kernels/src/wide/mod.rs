@@ -2,6 +2,18 @@
 //!
 //! WGSL has neither `i64` nor `f64`, and fused programs compute in 32 bits. So an op on `I64` or `F64` is a separate kernel, and nothing fuses
 //! with it.
+//!
+//! ```
+//! use kiln_ir::graph::{Reduce, TensorType};
+//! use kiln_ir::{DType, KernelOp, Shape, op};
+//! use kiln_kernels::wide::{WideConvert, WideElement, WideReduce};
+//!
+//! let of = |dtype: DType| TensorType { shape: Shape::from((2, 3)), dtype };
+//! assert_eq!(WideConvert { to: DType::F64, is_index: false }.infer(&[of(DType::I32)])?, of(DType::F64));
+//! assert_eq!(WideElement { op: &op::ADD }.infer(&[of(DType::I64), of(DType::I64)])?, of(DType::I64));
+//! assert_eq!(WideReduce { op: Reduce::Sum }.infer(&[of(DType::F64)])?.shape, Shape::from(2));
+//! # Ok::<(), kiln_ir::Error>(())
+//! ```
 
 mod convert;
 mod element;

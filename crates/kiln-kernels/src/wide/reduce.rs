@@ -14,6 +14,8 @@ use smallvec::{SmallVec, smallvec};
 const RUN: usize = 256;
 
 /// Reduces each row of a matrix of `I64` or `F64` to one element.
+///
+/// See the [module documentation](crate::wide) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideReduce {
     /// The reduction. A mean requires `F64`.
