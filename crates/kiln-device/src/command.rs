@@ -13,6 +13,8 @@ use std::sync::{Arc, OnceLock};
 /// A command of a list. It keeps its buffers alive until the list is submitted.
 ///
 /// A clone is cheap, and shares what a device prepared for the command.
+///
+/// See [`Dispatch`] for an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Command {
@@ -36,6 +38,8 @@ pub enum Command {
 }
 
 /// How a command or a host callback uses a buffer.
+///
+/// See [`Graph`](crate::Graph) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferUse {
     /// Reads the content.
@@ -107,6 +111,20 @@ impl Command {
 }
 
 /// A dispatch of a kernel with its arguments. Created and checked by a [`Launch`](crate::Launch).
+///
+/// ```
+/// use kiln_device::{Command, Grid, KernelSource, NullDevice};
+/// let device = NullDevice::new().into_device()?;
+/// let text = "@group(0) @binding(0) var<storage, read_write> y: array<f32>; @group(0) @binding(1) var<uniform> a: f32;
+///     @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] *= a; }";
+/// let (kernel, mut y) = (device.kernel(KernelSource::wgsl(text))?, device.buffer_of::<f32>(1000)?);
+/// let mut commands = device.commands();
+/// kernel.launch().bind("y", &mut y).value("a", 2.0f32).grid(Grid::over(1000)).record(&mut commands)?;
+/// let Command::Dispatch(dispatch) = &commands.commands()[0] else { panic!("expected a dispatch") };
+/// assert_eq!((dispatch.kernel().name(), dispatch.part().workgroups), ("kernel", [16, 1, 1]));
+/// assert_eq!((dispatch.buffers()[0].slot, dispatch.values()[0].slot), (0, 1));
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Dispatch {
     kernel: Arc<LoadedKernel>,
@@ -118,6 +136,8 @@ pub struct Dispatch {
 }
 
 /// A buffer argument of a kernel.
+///
+/// Returned by [`Dispatch::buffers`]; see [`Dispatch`] for an example.
 #[derive(Clone, Debug)]
 pub struct BoundBuffer {
     /// The index of the binding.
@@ -129,6 +149,8 @@ pub struct BoundBuffer {
 }
 
 /// A uniform argument of a kernel.
+///
+/// Returned by [`Dispatch::values`]; see [`Dispatch`] for an example.
 #[derive(Clone, Debug)]
 pub struct BoundValue {
     /// The index of the binding.

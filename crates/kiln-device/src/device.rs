@@ -28,6 +28,19 @@ use std::task::Waker;
 /// The interface of a device implementation. It covers memory, plans, kernels and command lists, and knows no ops.
 ///
 /// Submissions are numbered from 1 and complete in that order.
+///
+/// ```
+/// use kiln_device::{Code, KernelKey, KernelModule, KernelSource, NullDevice};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+/// let program = KernelModule::new(&KernelKey::new(&source, device.info())?, device.info())?;
+/// let artifact = device.api().translate(&program)?;
+/// assert!(matches!(artifact.code, Code::Wgsl(_)) && artifact.checks.bounds);
+/// let loaded = device.api().load(&artifact)?;
+/// assert!(loaded.kernel.downcast_ref::<()>().is_some());
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 pub trait DeviceApi: RawMemory {
     /// Returns the description of the device.
     fn info(&self) -> &DeviceInfo;
@@ -92,6 +105,8 @@ pub trait DeviceApi: RawMemory {
 }
 
 /// A kernel created from translated code.
+///
+/// Returned by [`DeviceApi::load`]; see [`DeviceApi`] for an example.
 #[derive(Debug)]
 pub struct Loaded {
     /// The kernel.
@@ -103,6 +118,8 @@ pub struct Loaded {
 /// A device with its memory pool and kernel cache. Clones refer to the same device.
 ///
 /// When the last clone is dropped, cached memory is freed; buffers that are still held keep working.
+///
+/// See the [documentation of the crate](crate) for an example.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 

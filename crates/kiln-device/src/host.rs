@@ -3,6 +3,11 @@
 use std::sync::OnceLock;
 
 /// Returns the number of cores that this process may use. Queried once, because on Linux it reads several files.
+///
+/// ```
+/// let bytes_per_core = kiln_device::memory_bytes().map(|bytes| bytes / kiln_device::cores() as u64);
+/// assert_ne!(bytes_per_core, Some(0));
+/// ```
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     // One core is a safe assumption if the system does not report the number.
@@ -10,6 +15,8 @@ pub fn cores() -> usize {
 }
 
 /// Returns the memory available to this process: that of the system, or the limit of its container; `None` if unknown.
+///
+/// See [`cores`] for an example.
 pub fn memory_bytes() -> Option<u64> {
     system::total_bytes()
 }

@@ -5,6 +5,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 /// The properties of a device that are known without using it.
+///
+/// ```
+/// use kiln_device::{DeviceKind, Feature, NullDevice};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let info = device.info();
+/// assert_eq!((info.id.as_str(), info.kind), ("null", DeviceKind::Null));
+/// assert_eq!(info.limits.max_workgroup_size, [256, 256, 64]);
+/// assert!(!info.features.contains(&Feature::ShaderF16));
+/// assert!(info.memory.shared_with_host);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceInfo {
     /// The name that `Device::by_name` accepts: `cpu`, `gpu:0`, `null`.
@@ -31,6 +43,8 @@ pub struct DeviceInfo {
 }
 
 /// The kind of a device.
+///
+/// See [`DeviceInfo`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -74,6 +88,8 @@ impl fmt::Display for DeviceKind {
 }
 
 /// The limits of a device.
+///
+/// See [`DeviceInfo`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceLimits {
     /// The largest buffer, in bytes.
@@ -100,6 +116,8 @@ pub struct DeviceLimits {
 }
 
 /// Optional features of a device. Kiln works without any of them.
+///
+/// See [`DeviceInfo`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -136,6 +154,8 @@ impl fmt::Display for Feature {
 }
 
 /// The memory of a device.
+///
+/// See [`DeviceInfo`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceMemory {
     /// The total size in bytes, if the system or driver reports it.
@@ -148,6 +168,13 @@ pub struct DeviceMemory {
 
 /// Returns a stable hash of `parts` as 32 hexadecimal digits. It is the same on all systems, and changes if a part
 /// changes or moves. It identifies a device and is not cryptographically secure.
+///
+/// ```
+/// use kiln_device::fingerprint;
+///
+/// assert_eq!(fingerprint(&["ab", "c"]).len(), 32);
+/// assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["a", "bc"]));
+/// ```
 pub fn fingerprint(parts: &[&str]) -> String {
     // FNV-1a with 128 bits. The length before each part distinguishes ["ab", "c"] from ["a", "bc"].
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

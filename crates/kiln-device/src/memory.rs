@@ -10,6 +10,16 @@ use std::marker::PhantomData;
 /// Memory that a pool can manage: it allocates raw blocks and knows which submissions are done.
 ///
 /// A block is freed when its [`RawBlock`] is dropped.
+///
+/// ```
+/// use kiln_device::NullDevice;
+///
+/// let device = NullDevice::new().into_device()?;
+/// let properties = device.api().properties();
+/// assert_eq!((properties.copy_alignment, properties.divisible), (4, false));
+/// assert_eq!(device.api().completed(), 0);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 pub trait RawMemory: Any + Send + Sync {
     /// Returns the properties of this memory, which never change.
     fn properties(&self) -> MemoryProperties;
@@ -66,6 +76,8 @@ pub trait RawMemory: Any + Send + Sync {
 }
 
 /// The properties of a [`RawMemory`].
+///
+/// Returned by [`RawMemory::properties`]; see [`RawMemory`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryProperties {
     /// The usage of a buffer that requests none.

@@ -198,6 +198,16 @@ fn resolve(range: impl RangeBounds<u64>, len: u64) -> (u64, u64) {
 /// The locks are taken in the order of their rank, so that two threads that copy in opposite directions do not
 /// deadlock.
 ///
+/// ```
+/// use kiln_device::{NullDevice, access_pair};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let (from, to) = (device.buffer(64)?, device.buffer(64)?);
+/// let (read, mut write) = access_pair(&from, &to);
+/// assert_eq!((read.region().bytes(), write.region_mut().bytes()), (64, 64));
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
+///
 /// # Panics
 /// Panics if both are slices of one allocation.
 pub fn access_pair<'a>(from: &'a Buffer, to: &'a Buffer) -> (Access<'a>, AccessMut<'a>) {

@@ -9,6 +9,18 @@ use smallvec::SmallVec;
 use std::fmt;
 
 /// Buffers of one device that the host uses at the same time, each with its access.
+///
+/// ```
+/// use kiln_device::{BufferSet, BufferUse, NullDevice};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let (input, output) = (device.buffer(64)?, device.buffer(64)?);
+/// let set = BufferSet::new([(&input, BufferUse::Read), (&output, BufferUse::Write)])?;
+/// let mut locked = set.lock();
+/// assert_eq!(locked.region(0).bytes(), 64);
+/// assert_eq!(locked.region_mut(1).bytes(), 64);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 pub struct BufferSet<'a> {
     buffers: SmallVec<[(&'a Buffer, BufferUse); 8]>,
     /// Indices in lock order. Buffers of one allocation are adjacent.
@@ -93,6 +105,8 @@ fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
 }
 
 /// Locked access to all buffers of a [`BufferSet`].
+///
+/// Returned by [`BufferSet::lock`]; see [`BufferSet`] for an example.
 pub struct LockedBuffers<'a> {
     buffers: &'a [(&'a Buffer, BufferUse)],
     locks: SmallVec<[Lock<'a>; 8]>,

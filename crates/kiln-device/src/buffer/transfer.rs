@@ -277,6 +277,15 @@ fn not_mapped() -> Error {
 }
 
 /// A read in progress: await it, or [`wait`](Self::wait) for it.
+///
+/// ```
+/// use kiln_device::NullDevice;
+///
+/// let device = NullDevice::new().into_device()?;
+/// let pending = device.buffer_from(&[1u32, 2, 3])?.read_async()?;
+/// assert_eq!(pending.wait()?, [1, 2, 3]);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[must_use = "a read does nothing until it is awaited or waited for"]
 pub struct PendingRead<T> {
     buffer: Buffer,

@@ -10,6 +10,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The kind of a node.
+///
+/// ```
+/// use kiln_device::graph::NodeKind;
+///
+/// assert_eq!(NodeKind::Host.to_string(), "host");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

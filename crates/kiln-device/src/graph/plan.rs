@@ -15,6 +15,8 @@ use std::fmt;
 /// A compiled [`Graph`](super::Graph).
 ///
 /// Concurrent runs of one plan are not ordered with respect to each other, so they must use different buffers.
+///
+/// Returned by [`Graph::compile`](crate::Graph::compile); see [`Graph`](crate::Graph) for an example.
 pub struct GraphPlan {
     /// Names and kinds, in insertion order.
     nodes: Vec<(String, NodeKind)>,

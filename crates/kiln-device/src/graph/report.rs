@@ -6,6 +6,8 @@ use std::fmt;
 
 /// The timeline of one run of a [`GraphPlan`](super::GraphPlan). Times are nanoseconds since the start of the run, on
 /// the host's clock. Its `Display` form is a small chart.
+///
+/// Returned by [`GraphPlan::run`](crate::GraphPlan::run); see [`Graph`](crate::Graph) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunReport {
     /// All nodes, in the order in which they started.
@@ -17,6 +19,8 @@ pub struct RunReport {
 }
 
 /// When one node ran.
+///
+/// Part of a [`RunReport`]; see [`Graph`](crate::Graph) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeRun {
     /// The name of the node.

@@ -5,6 +5,9 @@ use kiln_ir::{Result, error};
 use std::fmt;
 
 /// A translated kernel, from which [`DeviceApi::load`](crate::DeviceApi::load) creates a kernel without its source.
+///
+/// Returned by [`DeviceApi::translate`](crate::DeviceApi::translate); see [`DeviceApi`](crate::DeviceApi) for an
+/// example.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Artifact {
     /// The interface of the kernel.
@@ -18,6 +21,8 @@ pub struct Artifact {
 }
 
 /// Translated code.
+///
+/// Part of an [`Artifact`]; see [`DeviceApi`](crate::DeviceApi) for an example.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Code {
     /// SPIR-V, passed to the driver unchanged.
@@ -29,6 +34,8 @@ pub enum Code {
 }
 
 /// Checks that are added when a device loads WGSL; SPIR-V already contains them.
+///
+/// Part of an [`Artifact`]; see [`DeviceApi`](crate::DeviceApi) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeChecks {
     /// Clamps indices into arrays and buffers.

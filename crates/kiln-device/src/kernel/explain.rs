@@ -8,6 +8,19 @@ use serde::Serialize;
 use std::fmt;
 
 /// How a request for a kernel would be served now, and why. Its `Display` form is a sentence.
+///
+/// ```
+/// use kiln_device::{KernelSource, NullDevice, Outcome};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+/// let found = device.explain_kernel(&source)?;
+/// assert_eq!(found.outcome, Outcome::Miss);
+/// found.changes.iter().for_each(|change| println!("{}: {}", change.field, change.wanted));
+/// device.kernel(&source)?;
+/// assert_eq!(device.explain_kernel(&source)?.outcome, Outcome::MemoryHit);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelExplanation {
     /// The name of the kernel.
@@ -26,6 +39,8 @@ pub struct KernelExplanation {
 }
 
 /// How a request for a kernel would be served.
+///
+/// See [`KernelExplanation`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -38,6 +53,8 @@ pub enum Outcome {
 }
 
 /// A field of the key that differs.
+///
+/// Part of a [`KernelExplanation`], which has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The name of the field.

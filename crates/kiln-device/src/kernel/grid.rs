@@ -61,6 +61,8 @@ impl Grid {
 }
 
 /// The size of a problem along x, y and z.
+///
+/// Passed to [`Grid::over`]; see [`Grid`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent([u64; 3]);
 
@@ -95,6 +97,8 @@ fn length(length: impl TryInto<u64>) -> u64 {
 }
 
 /// The part of a launch's grid that a dispatch runs: all of it, unless the grid exceeds the device's limit.
+///
+/// Returned by [`Dispatch::part`](crate::Dispatch::part); see [`Dispatch`](crate::Dispatch) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridPart {
     /// The index of the first workgroup along each axis.

@@ -44,6 +44,8 @@ pub struct KernelKey {
 }
 
 /// The identifier of a kernel in the cache: a BLAKE3 hash of its key.
+///
+/// Returned by [`KernelKey::hash`]; see [`KernelKey`] for an example.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelHash(pub(crate) [u8; 32]);
 

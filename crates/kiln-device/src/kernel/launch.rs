@@ -13,6 +13,8 @@ use kiln_ir::{Error, ErrorKind, Result, error};
 /// A launch under construction. [`over`](Self::over) runs it, [`record`](Self::record) records it.
 ///
 /// Errors in arguments are detected by `bind` and `value`, and returned by the call that ends the launch.
+///
+/// See [`Kernel`] for an example.
 #[derive(Debug)]
 #[must_use = "a launch does nothing before `over`, `submit` or `record`"]
 pub struct Launch<'k> {
@@ -34,6 +36,8 @@ enum ArgumentState {
 }
 
 /// A buffer argument: a shared reference if the kernel only reads it, a mutable one if it may write it.
+///
+/// Passed to [`Launch::bind`]; see [`Kernel`] for an example.
 #[derive(Debug)]
 pub struct Argument<'a> {
     buffer: &'a Buffer,

@@ -139,6 +139,17 @@ impl fmt::Debug for Kernel {
 ///
 /// Keep one for a kernel that is needed occasionally. A [`Kernel`] is as fast to use, but keeps the compiled code in
 /// memory after the cache would have evicted it.
+///
+/// ```
+/// use kiln_device::{KernelSource, NullDevice, Origin};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+/// let prepared = device.prepare(&source)?;
+/// let kernel = prepared.kernel()?;
+/// assert_eq!((kernel.hash(), kernel.origin()), (prepared.hash(), Origin::Compiled));
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct PreparedKernel {
     device: Device,
@@ -181,6 +192,8 @@ impl fmt::Debug for PreparedKernel {
 }
 
 /// Where a kernel came from.
+///
+/// Returned by [`Kernel::origin`]; see [`PreparedKernel`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -191,6 +204,8 @@ pub enum Origin {
 }
 
 /// A kernel in the memory tier, and in a [`Dispatch`](crate::Dispatch).
+///
+/// Returned by [`Dispatch::kernel`](crate::Dispatch::kernel); see [`Dispatch`](crate::Dispatch) for an example.
 pub struct LoadedKernel {
     pub(crate) key: Arc<KernelKey>,
     pub(crate) hash: KernelHash,
@@ -245,6 +260,8 @@ impl fmt::Debug for LoadedKernel {
 }
 
 /// A kernel as created by its device. Its content is private to the device.
+///
+/// Part of a [`Loaded`](crate::Loaded); see [`DeviceApi`] for an example.
 pub struct RawKernel(Box<dyn Any + Send + Sync>);
 
 impl RawKernel {

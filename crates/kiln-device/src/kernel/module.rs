@@ -14,6 +14,8 @@ use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage,
 /// A validated WGSL module with one entry point and no overrides, ready for translation.
 ///
 /// Buffers are in group 0 and values in group 1, numbered from zero in the order of the [reflection](Self::reflection).
+///
+/// See [`DeviceApi`](crate::DeviceApi) for an example.
 #[derive(Debug)]
 pub struct KernelModule {
     /// The module.

@@ -109,6 +109,8 @@ impl Default for KernelCacheOptions {
 }
 
 /// The directory of the disk tier, and its limits.
+///
+/// Passed to [`KernelCacheOptions::disk`]; see [`KernelCacheOptions`] for an example.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct DiskTier {

@@ -6,6 +6,19 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The interface of a kernel, as declared by its program.
+///
+/// ```
+/// use kiln_device::{BindingKind, KernelSource, NullDevice, Scalar, Tail, ValueLayout};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let text = "struct Items { n: u32, x: array<f32> } @group(0) @binding(0) var<storage, read_write> items: Items;
+///     @compute @workgroup_size(1) fn main() { items.x[0] = f32(items.n); }";
+/// let kernel = device.kernel(KernelSource::wgsl(text))?;
+/// let items = &kernel.reflection().bindings[0];
+/// assert_eq!((items.kind, items.tail), (BindingKind::ReadWrite, Some(Tail { offset: 4, stride_bytes: 4 })));
+/// assert_eq!(items.members[0].layout, Some(ValueLayout::One(Scalar::U32)));
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reflection {
     /// The entry point.
@@ -22,6 +35,8 @@ pub struct Reflection {
 const MAX_VALUE_BYTES: u64 = 1 << 30;
 
 /// A binding of a kernel.
+///
+/// See [`Reflection`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// The name of the variable.
@@ -51,6 +66,8 @@ pub struct Binding {
 }
 
 /// A runtime-sized array at the end of a struct.
+///
+/// See [`Reflection`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tail {
     /// The offset in bytes.
@@ -60,6 +77,8 @@ pub struct Tail {
 }
 
 /// The layout of the scalars of a type.
+///
+/// See [`Reflection`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueLayout {
@@ -102,6 +121,8 @@ impl ValueLayout {
 }
 
 /// The kind of a binding.
+///
+/// See [`Reflection`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BindingKind {
@@ -132,6 +153,8 @@ impl BindingKind {
 }
 
 /// A member of a struct.
+///
+/// See [`Reflection`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// The name.
@@ -149,6 +172,8 @@ pub struct Member {
 }
 
 /// The scalar types of WGSL that a buffer can contain.
+///
+/// See [`Reflection`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names of WGSL")]
@@ -248,6 +273,8 @@ impl fmt::Display for Binding {
 }
 
 /// Identifies a binding by the name of its variable or by its index.
+///
+/// Passed to [`Launch::bind`](crate::Launch::bind); see [`Kernel`](crate::Kernel) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingName<'a> {
     /// The name of the variable.

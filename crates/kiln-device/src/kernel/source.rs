@@ -74,6 +74,14 @@ impl KernelSource {
 }
 
 /// Compile options of a kernel. Every field is part of the [key](super::KernelKey).
+///
+/// ```
+/// use kiln_device::{KernelFlag, KernelOptions, Optimisation};
+///
+/// let flags = [KernelFlag::UnboundedLoops].into();
+/// let options = KernelOptions { optimisation: Optimisation::None, flags, ..KernelOptions::default() };
+/// assert!(options.fast_math && options.bounds_checks);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelOptions {
     /// How the program is optimised before translation, and by the CPU device.
@@ -107,6 +115,8 @@ impl Default for KernelOptions {
 }
 
 /// How a program is optimised before translation. The CPU device also optimises its machine code accordingly.
+///
+/// See [`KernelOptions`] for an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Optimisation {
@@ -131,6 +141,8 @@ impl Optimisation {
 }
 
 /// A rarely needed flag of [`KernelOptions`].
+///
+/// See [`KernelOptions`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

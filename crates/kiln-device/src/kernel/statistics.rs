@@ -6,6 +6,18 @@ use std::time::Duration;
 
 /// Counters and times of a device's kernel cache. Each request counts as a memory hit, a disk hit, a compile or a
 /// failure.
+///
+/// ```
+/// use kiln_device::{DiskTierState, KernelSource, NullDevice};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+/// let (_first, _second) = (device.kernel(&source)?, device.kernel(&source)?);
+/// let statistics = device.kernel_cache_stats();
+/// assert_eq!((statistics.compiles, statistics.memory_hits), (1, 1));
+/// assert!(matches!(statistics.disk, DiskTierState::None));
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct KernelCacheStatistics {
@@ -36,6 +48,8 @@ pub struct KernelCacheStatistics {
 }
 
 /// The state of the disk tier.
+///
+/// See [`KernelCacheStatistics`] for an example.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 #[non_exhaustive]

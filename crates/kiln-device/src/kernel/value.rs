@@ -8,6 +8,8 @@ use std::any::TypeId;
 ///
 /// Numbers and arrays of two to four numbers are checked against the type in the kernel. For [`Value::bytes`] (structs)
 /// and [`Value::slice`] (arrays), only the length is checked.
+///
+/// Passed to [`Launch::value`](crate::Launch::value); see [`Kernel`](crate::Kernel) for an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     /// The WGSL type; `None` if only the length is known.

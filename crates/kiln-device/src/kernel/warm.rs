@@ -14,6 +14,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The result of a warm-up.
+///
+/// ```
+/// use kiln_device::{KernelSource, NullDevice};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let good = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+/// let report = device.warm_kernels(&[good, KernelSource::wgsl("not a kernel").named("bad")], None);
+/// assert_eq!((report.compiled, report.failed.len()), (1, 1));
+/// assert_eq!(report.failed[0].kernel, "bad");
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct KernelWarmReport {
@@ -34,6 +45,8 @@ pub struct KernelWarmReport {
 }
 
 /// A kernel that could not be compiled or loaded.
+///
+/// See [`KernelWarmReport`] for an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelWarmFailure {
     /// The name of the kernel.
@@ -122,6 +135,15 @@ impl KernelWarmReport {
 }
 
 /// A background load of kernels. Dropping it cancels kernels that have not started and waits for the rest.
+///
+/// ```
+/// use kiln_device::NullDevice;
+///
+/// let device = NullDevice::new().into_device()?;
+/// let report = device.preload_kernels(5)?.wait()?;
+/// assert_eq!(report.loaded, 0, "nothing is on disk");
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Preload {
     cancel: Arc<AtomicBool>,
