@@ -94,6 +94,8 @@ pub struct MemoryProperties {
 }
 
 /// The usage of a block. A block is never reused for another usage.
+///
+/// See [`BufferOptions`](crate::BufferOptions) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -141,6 +143,12 @@ impl fmt::Display for Usage {
 }
 
 /// How the host accesses buffers that request no usage; an option for opening a device.
+///
+/// ```
+/// use kiln_device::HostAccess;
+///
+/// assert_eq!(HostAccess::default(), HostAccess::Auto);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostAccess {
@@ -154,6 +162,14 @@ pub enum HostAccess {
 }
 
 /// A block as allocated by its [`RawMemory`], which alone knows its content. Dropping it frees the memory.
+///
+/// ```
+/// use kiln_device::memory::RawBlock;
+///
+/// let block = RawBlock::new(vec![0u8; 64]);
+/// assert_eq!(block.downcast_ref::<Vec<u8>>().map(Vec::len), Some(64));
+/// assert!(block.downcast_ref::<String>().is_none(), "a block of another memory");
+/// ```
 pub struct RawBlock(Box<dyn Any + Send + Sync>);
 
 impl RawBlock {
@@ -178,6 +194,9 @@ impl fmt::Debug for RawBlock {
 ///
 /// Only this crate creates regions, from the lock of the block that owns the range. Implementations of [`RawMemory`]
 /// may rely on that.
+///
+/// Returned by [`Access::region`](crate::pool::Access::region); see [`Allocation`](crate::pool::Allocation) for an
+/// example.
 #[derive(Clone, Copy, Debug)]
 pub struct Region<'a> {
     raw: &'a RawBlock,
@@ -207,6 +226,9 @@ impl<'a> Region<'a> {
 }
 
 /// A range of bytes in a raw block that nothing else reads or writes while this value exists.
+///
+/// Returned by [`AccessMut::region_mut`](crate::pool::AccessMut::region_mut); see
+/// [`Allocation`](crate::pool::Allocation) for an example.
 #[derive(Debug)]
 pub struct RegionMut<'a> {
     region: Region<'a>,

@@ -20,6 +20,8 @@ struct Numbers<'a> {
 
 /// Returns the metrics of all caches of a device, under the names of [`Device::caches`]. The kernel cache also reports
 /// its tiers.
+///
+/// See [`device_metrics`](crate::metrics::device_metrics) for an example.
 pub fn cache_metrics(device: &Device) -> Vec<Metric> {
     let mut all = Vec::new();
     // For the registry a disk hit is a miss, so the kernel cache reports its own outcomes.

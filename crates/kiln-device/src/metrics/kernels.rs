@@ -11,6 +11,17 @@ const MAX_NAMES: usize = 100;
 const OTHER: &str = "other";
 
 /// The kernels that have their own label. Later kernels stay under `other` permanently, so that no counter decreases.
+///
+/// ```
+/// use kiln_device::KernelStatistics;
+/// use kiln_device::metrics::KernelLabels;
+///
+/// let matmul = KernelStatistics { name: "matmul".to_string(), launches: 2, ..KernelStatistics::default() };
+/// let metrics = KernelLabels::default().metrics(&[matmul]);
+/// assert_eq!(metrics[0].name, "kiln_kernel_launches_total");
+/// assert_eq!(metrics[0].samples[0].labels, [("kernel", "matmul".to_string())]);
+/// assert_eq!(metrics[0].samples[0].value, 2.0);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct KernelLabels {
     names: BTreeSet<String>,

@@ -17,6 +17,17 @@ use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
 
 /// A metric with its samples.
+///
+/// ```
+/// use kiln_device::metrics::{Metric, MetricKind, join, label, to_json, to_prometheus};
+///
+/// let mut metrics = vec![Metric::counter("a_total", "Things.").sample(&[], 1.0)];
+/// label(&mut metrics, "device", "cpu");
+/// join(&mut metrics, vec![Metric::gauge("b_bytes", "Bytes.").sample(&[], 3.0)]);
+/// assert_eq!((metrics[0].kind, metrics[0].samples[0].value), (MetricKind::Counter, 1.0));
+/// assert!(to_prometheus(&metrics).contains("a_total{device=\"cpu\"} 1"));
+/// assert!(to_json(&metrics).contains(r#""kind":"gauge""#));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[must_use]
 pub struct Metric {
@@ -31,6 +42,8 @@ pub struct Metric {
 }
 
 /// The kind of a metric.
+///
+/// See [`Metric`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
@@ -41,6 +54,8 @@ pub enum MetricKind {
 }
 
 /// A value with its labels.
+///
+/// See [`Metric`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// The name and value of each label.
@@ -75,6 +90,8 @@ impl Metric {
 }
 
 /// Prepends a label to those of every sample.
+///
+/// See [`Metric`] for an example.
 pub fn label(metrics: &mut [Metric], name: &'static str, value: &str) {
     for sample in metrics.iter_mut().flat_map(|metric| &mut metric.samples) {
         sample.labels.insert(0, (name, value.to_string()));
@@ -82,6 +99,8 @@ pub fn label(metrics: &mut [Metric], name: &'static str, value: &str) {
 }
 
 /// Appends metrics to others. Samples are added to the metric of the same name, in order.
+///
+/// See [`Metric`] for an example.
 pub fn join(all: &mut Vec<Metric>, more: Vec<Metric>) {
     for metric in more {
         match all.iter_mut().find(|known| known.name == metric.name) {
@@ -95,6 +114,8 @@ pub fn join(all: &mut Vec<Metric>, more: Vec<Metric>) {
 ///
 /// `metrics-exporter-prometheus` is not used: its counters are integers, but seconds are not; its order is that of a
 /// hash map; and it adds about twenty crates.
+///
+/// See [`Metric`] for an example.
 pub fn to_prometheus(metrics: &[Metric]) -> String {
     let mut text = String::new();
     for Metric { name, kind, help, samples } in metrics.iter().filter(|metric| !metric.samples.is_empty()) {
@@ -118,6 +139,8 @@ pub fn to_prometheus(metrics: &[Metric]) -> String {
 ///
 /// `{"format":1,"metrics":[{"name":…,"kind":"counter","help":…,"samples":[{"labels":{"device":"cpu"},"value":3.0}]}]}`.
 /// A value that is not finite is `null`. Fields may be added without a new format number.
+///
+/// See [`Metric`] for an example.
 pub fn to_json(metrics: &[Metric]) -> String {
     let metrics: Vec<&Metric> = metrics.iter().filter(|metric| !metric.samples.is_empty()).collect();
     serde_json::json!({ "format": 1, "metrics": metrics }).to_string()

@@ -52,6 +52,21 @@ pub struct NullDevice {
 type HostKernel = Arc<dyn Fn(&mut NullArguments) + Send + Sync>;
 
 /// The arguments of a dispatch on the null device.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_device::{KernelSource, NullArguments, NullDevice};
+///
+/// let fill = |arguments: &mut NullArguments| arguments.buffers.values_mut().for_each(|bytes| bytes.fill(7));
+/// let device = NullDevice::new().with_kernel("fill", fill).into_device()?;
+/// let source = "@group(0) @binding(0) var<storage, read_write> out: array<u32>;
+///     @compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) { out[id.x] = 0x07070707u; }";
+/// let mut out = device.buffer_from(&[0u32; 16])?;
+/// device.kernel(KernelSource::wgsl(source).named("fill"))?.launch().bind("out", &mut out).over(16)?;
+/// assert_eq!(out.read()?, [0x07070707; 16]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct NullArguments {
     /// The content of the buffers, by index of their bindings.

@@ -4,6 +4,9 @@ use crate::kernel::RuntimeChecks;
 use crate::memory::Usage;
 
 /// An operation on a [`NullDevice`](super::NullDevice).
+///
+/// Returned by [`NullDevice::records`](crate::NullDevice::records); see [`NullDevice`](crate::NullDevice) for an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record {

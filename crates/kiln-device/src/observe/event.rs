@@ -53,6 +53,8 @@ impl Event {
 /// The kind of an event, with its data.
 ///
 /// Files with the names of earlier versions, such as `PoolTook` for `PoolGrew`, can still be parsed.
+///
+/// See [`Event`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 #[non_exhaustive]
@@ -221,6 +223,15 @@ impl EventKind {
 }
 
 /// Why a pool releases free blocks.
+///
+/// ```
+/// use kiln_device::observe::{CleanupReason, Event, EventKind};
+///
+/// let line = r#"{"device":"cpu","at_ns":8100,"type":"PoolCleanup","data":{"reason":"idle","blocks":1,"bytes":4096,"start_ns":8000,"duration_ns":100}}"#;
+/// let event = Event::from_json_line(line)?;
+/// assert!(matches!(event.kind, EventKind::PoolCleanup { reason: CleanupReason::Idle, .. }));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

@@ -16,6 +16,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The cost of one launch of a kernel, as far as it is known.
+///
+/// See [`Profiling`] for an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCost {
     /// Bytes read and written.
@@ -25,6 +27,8 @@ pub struct KernelCost {
 }
 
 /// Consecutive launches of one kernel.
+///
+/// See [`Recorder`] for an example.
 #[derive(Clone, Debug)]
 pub struct KernelRun {
     /// The name of the kernel.
@@ -59,6 +63,17 @@ impl KernelRun {
 
 /// Records the activity of a device while it [is on](Self::is_on). A device has one recorder; clones refer to the same
 /// one.
+///
+/// ```
+/// use kiln_device::{KernelCost, KernelRun, Recorder};
+///
+/// let recorder = Recorder::new();
+/// assert!(!recorder.is_on(), "nothing observes the device");
+/// if recorder.is_on() {
+///     let cost = KernelCost { bytes: 8, flops: 1 };
+///     recorder.record(1, vec![KernelRun { name: "add".into(), cost, launches: 1, time: None }]);
+/// }
+/// ```
 #[derive(Clone, Default)]
 pub struct Recorder(Arc<Inner>);
 
@@ -91,6 +106,24 @@ impl Profile {
 }
 
 /// Keeps profiling on while it exists; see [`Device::profile`](crate::Device::profile). Does not keep the device open.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// # if !cfg!(feature = "events") {
+/// #     return Ok(()); // Events are compiled out.
+/// # }
+/// use kiln_device::{KernelCost, KernelSource, NullDevice};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let kernel = device.kernel(KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}"))?;
+/// let profiling = device.profile();
+/// kernel.launch().cost(KernelCost { bytes: 0, flops: 10 }).over(1)?;
+/// drop(profiling);
+/// let statistics = device.kernel_statistics();
+/// assert_eq!((statistics[0].launches, statistics[0].flops), (1, 10));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "kernels are counted until it is dropped"]
 pub struct Profiling(Option<Recorder>);

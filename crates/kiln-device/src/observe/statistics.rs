@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The statistics of one kernel since profiling started.
+///
+/// Returned by [`Device::kernel_statistics`](crate::Device::kernel_statistics); see [`Profiling`](crate::Profiling) for
+/// an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelStatistics {
     /// The name, as shown by `Tensor::explain`.

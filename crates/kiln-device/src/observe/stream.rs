@@ -24,10 +24,15 @@ const INTERVAL: Duration = Duration::from_millis(10);
 const MAX_UNFLUSHED: u64 = 256;
 
 /// Identifies a watcher of a device, to remove it.
+///
+/// Returned by [`Device::watch`](crate::Device::watch); see the [module](crate::observe) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WatchId(u64);
 
 /// The delivery report of a watcher.
+///
+/// Returned by [`Device::unwatch`](crate::Device::unwatch); see [`EventLines`](crate::observe::EventLines) for an
+/// example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchReport {
     /// Events recorded and flushed, including the end of the watch.

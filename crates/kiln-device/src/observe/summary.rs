@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The summary of the events of one device.
+///
+/// See [`summarise`] for an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceSummary {
     /// The id of the device.
@@ -34,6 +36,8 @@ pub struct DeviceSummary {
 }
 
 /// The summary of one kernel on a device.
+///
+/// See [`summarise`] for an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelSummary {
     /// The name.
@@ -55,6 +59,16 @@ pub struct KernelSummary {
 }
 
 /// Summarises a stream of one or several devices, in the order of their first event.
+///
+/// ```
+/// use kiln_device::observe::{Event, summarise};
+///
+/// let line = r#"{"device":"cpu","at_ns":4000,"type":"KernelRun","data":{"kernel":"matmul","submission":1,"launches":1,"bytes":100,"flops":10,"start_ns":1000,"duration_ns":3000}}"#;
+/// let summaries = summarise(&[Event::from_json_line(line)?]);
+/// assert_eq!((summaries[0].device.as_str(), summaries[0].kernels_ns), ("cpu", 3000));
+/// assert_eq!((summaries[0].kernels[0].name.as_str(), summaries[0].kernels[0].launches), ("matmul", 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn summarise(events: &[Event]) -> Vec<DeviceSummary> {
     devices(events).into_iter().map(|device| device.summary()).collect()
 }

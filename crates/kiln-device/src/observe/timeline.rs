@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use std::ops::Range;
 
 /// A trace in the format of `chrome://tracing`, to be serialised as JSON.
+///
+/// See [`timeline()`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
@@ -22,6 +24,8 @@ pub struct Timeline {
 }
 
 /// The totals of a trace.
+///
+/// See [`timeline()`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Totals {
     /// The devices, in the order of their processes.
@@ -29,6 +33,8 @@ pub struct Totals {
 }
 
 /// An event of the trace; the field names are those of the format.
+///
+/// See [`timeline()`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceEvent {
     /// The displayed name.
@@ -63,6 +69,16 @@ const TRACKS: [(usize, usize, &str); 5] = [
 ];
 
 /// Converts a stream of one or several devices to a trace.
+///
+/// ```
+/// use kiln_device::observe::{Event, timeline};
+///
+/// let line = r#"{"device":"cpu","at_ns":4000,"type":"KernelRun","data":{"kernel":"matmul","submission":1,"launches":1,"bytes":100,"flops":10,"start_ns":1000,"duration_ns":3000}}"#;
+/// let trace = timeline(&[Event::from_json_line(line)?]);
+/// assert!(trace.trace_events.iter().any(|event| event.name == "matmul" && event.dur == Some(3.0)));
+/// assert_eq!(trace.other_data.devices[0].kernels_ns, 3000);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn timeline(events: &[Event]) -> Timeline {
     let devices = devices(events);
     let origin_ns = devices.iter().map(|device| device.window().start).min().unwrap_or(0);

@@ -12,6 +12,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 ///
 /// It may be slow, because the device does not wait for it. If too many events queue up they are dropped, which is
 /// reported as [`EventsDropped`](super::EventKind::EventsDropped).
+///
+/// Added by [`Device::watch`](crate::Device::watch); see the [module](crate::observe) for an example.
 pub trait Watcher: Send + 'static {
     /// Receives an event.
     ///
@@ -33,6 +35,23 @@ const MAX_WRITERS: usize = 1000;
 
 /// Writes events to a [`Write`], one line of JSON each, within some milliseconds. All events are written before the
 /// device is closed.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// # if !cfg!(feature = "events") {
+/// #     return Ok(()); // Events are compiled out.
+/// # }
+/// use kiln_device::NullDevice;
+/// use kiln_device::observe::EventLines;
+///
+/// let device = NullDevice::new().into_device()?;
+/// let watch = device.watch(EventLines::new(std::io::stderr()))?;
+/// drop(device.buffer(4096)?);
+/// let report = device.unwatch(watch);
+/// assert_eq!(report.map(|report| (report.dropped, report.lost)), Some((0, 0)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct EventLines<W> {
     output: LineOutput<W>,
@@ -69,6 +88,20 @@ impl<W: Write + Send + 'static> Watcher for EventLines<W> {
 /// If several devices, of this process or others, use the same path, the first one gets `events.jsonl`, the next
 /// `events.2.jsonl`, and so on. A path is free again when its file is closed. If a crash truncated the last line, it is
 /// ended first.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use kiln_device::NullDevice;
+/// use kiln_device::observe::{EventLines, claim_event_file};
+/// use std::path::Path;
+///
+/// let device = NullDevice::new().into_device()?;
+/// let (file, path) = claim_event_file(Path::new("events.jsonl"))?;
+/// device.watch(EventLines::new(file))?;
+/// println!("events are written to {}", path.display());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// Returns the errors of opening and locking the file.
@@ -113,6 +146,8 @@ fn numbered(path: &Path, writer: usize) -> PathBuf {
 }
 
 /// Sends events to a receiver in the same process.
+///
+/// See the [module](crate::observe) for an example.
 #[derive(Debug)]
 pub struct EventChannel(SyncSender<Event>);
 

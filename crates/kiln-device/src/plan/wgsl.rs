@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A plan whose kernels are compiled from WGSL. All steps run as one submission.
+///
+/// See [`CompiledPlan`] for an example.
 #[derive(Debug)]
 pub struct WgslPlan {
     steps: Vec<WgslStep>,
@@ -62,6 +64,8 @@ impl CompiledPlan for WgslPlan {
 }
 
 /// A step of a plan: a compiled WGSL kernel and the sources of its arguments.
+///
+/// See [`CompiledPlan`] for an example.
 #[derive(Debug)]
 pub struct WgslStep {
     kernel: Arc<LoadedKernel>,

@@ -90,6 +90,19 @@ impl<M: RawMemory + ?Sized> Block<M> {
 }
 
 /// A shared handle to memory of the pool. The block returns to the pool when the last clone is dropped.
+///
+/// ```
+/// use kiln_device::{NullDevice, RawMemory};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let allocation = device.pool().allocate(64)?;
+/// let mut access = allocation.access_mut(0..16);
+/// allocation.memory().map_mut(access.region_mut(), &mut |bytes| bytes.fill(7))?;
+/// drop(access);
+/// let access = allocation.access(0..16);
+/// allocation.memory().map(access.region(), &mut |bytes| assert_eq!(bytes, [7u8; 16]))?;
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 pub struct Allocation<M: RawMemory + ?Sized> {
     /// `None` only during drop.
     block: Option<Arc<Block<M>>>,
@@ -209,6 +222,8 @@ impl<M: RawMemory + ?Sized> fmt::Debug for Allocation<M> {
 }
 
 /// Shared access to bytes of an allocation.
+///
+/// Returned by [`Allocation::access`]; see [`Allocation`] for an example.
 pub struct Access<'a> {
     location: RwLockReadGuard<'a, BlockLocation>,
     range: Range<u64>,
@@ -234,6 +249,8 @@ impl Access<'_> {
 }
 
 /// Exclusive access to bytes of an allocation.
+///
+/// Returned by [`Allocation::access_mut`]; see [`Allocation`] for an example.
 pub struct AccessMut<'a> {
     location: RwLockWriteGuard<'a, BlockLocation>,
     range: Range<u64>,

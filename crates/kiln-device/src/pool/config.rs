@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Settings that can be changed while a pool is in use, with [`Pool::set_config`](super::Pool::set_config).
+///
+/// See [`PoolOptions`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolConfig {
     /// Whether freed blocks are cached. Default: yes.
@@ -136,6 +138,18 @@ impl Settings {
 }
 
 /// Options for creating a pool: the initial settings, and properties that never change.
+///
+/// ```
+/// use kiln_device::pool::PowersOfTwo;
+/// use kiln_device::{NullDevice, PoolConfig, PoolOptions};
+///
+/// let config = PoolConfig { pooling: false, ..PoolConfig::default() };
+/// let options = PoolOptions::new().config(config).strategy(PowersOfTwo);
+/// let device = NullDevice::new().into_device_with(options)?;
+/// assert_eq!(device.pool().config(), config);
+/// assert_eq!(device.pool().statistics().strategy, "powers-of-two");
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PoolOptions {

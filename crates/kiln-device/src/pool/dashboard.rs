@@ -7,6 +7,8 @@ use serde::Serialize;
 use std::fmt::{self, Write as _};
 
 /// The health of a pool: the worst state that applies.
+///
+/// See [`dashboard()`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -113,6 +115,17 @@ impl fmt::Display for Health {
 }
 
 /// Formats the full text of [`Pool::dashboard`](super::Pool::dashboard) from the numbers.
+///
+/// ```
+/// use kiln_device::NullDevice;
+/// use kiln_device::pool::{Health, dashboard};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let (statistics, report) = (device.pool().statistics(), device.pool().report());
+/// println!("{}", dashboard(&statistics, &report));
+/// assert_eq!(statistics.health(), Health::Healthy);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 pub fn dashboard(statistics: &PoolStatistics, report: &PoolReport) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -14,6 +14,20 @@ const CANARY: u8 = 0xC5;
 const POISON: u8 = 0xDB;
 
 /// An invalid write, detected by the debug mode.
+///
+/// ```
+/// use kiln_device::pool::ViolationKind;
+/// use kiln_device::{NullDevice, PoolOptions, RawMemory};
+///
+/// let device = NullDevice::new().into_device_with(PoolOptions::new().debug_checks(true))?;
+/// let allocation = device.pool().allocate(200)?;
+/// let mut beyond = allocation.access_mut(200..204);
+/// allocation.memory().map_mut(beyond.region_mut(), &mut |bytes| bytes.fill(0x22))?;
+/// drop(beyond);
+/// drop(allocation);
+/// assert_eq!(device.pool().violations()[0].kind, ViolationKind::WriteBeyondEnd);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The kind of violation.
@@ -29,6 +43,8 @@ pub struct Violation {
 }
 
 /// The kinds of [`Violation`].
+///
+/// See [`Violation`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ViolationKind {

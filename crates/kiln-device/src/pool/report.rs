@@ -7,6 +7,8 @@ use serde::Serialize;
 use std::fmt;
 
 /// The holders of a pool's memory, and its free memory.
+///
+/// Returned by [`Pool::report`](crate::Pool::report); see [`Pool`](crate::Pool) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReport {
     /// Every label with live buffers, the largest holder first.
@@ -24,6 +26,8 @@ pub struct PoolReport {
 }
 
 /// A label and the memory held under it.
+///
+/// See [`Pool`](crate::Pool) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
     /// The label of the requests.

@@ -12,6 +12,18 @@ use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// The result of releasing free blocks.
+///
+/// ```
+/// use kiln_device::NullDevice;
+/// use kiln_device::pool::Defragmented;
+///
+/// let device = NullDevice::new().into_device()?;
+/// drop(device.buffer(4096)?);
+/// let released = device.pool().cleanup(true);
+/// assert_eq!((released.blocks, released.bytes), (1, 4096));
+/// assert_eq!(device.pool().defragment()?, Defragmented::default(), "nothing is left to do");
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
     /// Blocks that the pool no longer caches.

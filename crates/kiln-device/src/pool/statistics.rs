@@ -7,6 +7,18 @@ use crate::memory::{RawMemory, Usage};
 use serde::Serialize;
 
 /// A snapshot of the numbers of a pool. `reserved = in use + cached + unused slots`.
+///
+/// ```
+/// use kiln_device::NullDevice;
+///
+/// let device = NullDevice::new().into_device()?;
+/// drop(device.buffer(4096)?);
+/// let statistics = device.buffer_pool_stats();
+/// assert_eq!((statistics.bytes_reserved, statistics.bytes_cached), (4096, 4096));
+/// assert_eq!((statistics.classes[0].class_bytes, statistics.classes[0].allocation_count), (4096, 1));
+/// assert!(statistics.recent.allocation_count <= statistics.allocation_count);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoolStatistics {
     /// Served requests.
@@ -72,6 +84,8 @@ pub struct PoolStatistics {
 }
 
 /// The activity since the last maintenance.
+///
+/// See [`PoolStatistics`] for an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecentActivity {
     /// Served requests.
@@ -83,6 +97,8 @@ pub struct RecentActivity {
 }
 
 /// The statistics of one class and usage.
+///
+/// See [`PoolStatistics`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassStatistics {
     /// The size of its blocks; for direct blocks the size of the largest class, which they exceed.

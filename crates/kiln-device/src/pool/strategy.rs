@@ -45,6 +45,8 @@ pub trait AllocationStrategy: Send + Sync + fmt::Debug + 'static {
 }
 
 /// The demand of a class since the last call of [`AllocationStrategy::cached_limit`].
+///
+/// See [`AllocationStrategy`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassDemand {
     /// The size of the class in bytes.
@@ -67,6 +69,13 @@ pub struct ClassDemand {
 /// of a request above 256 B, which is a fifth of its block.
 ///
 /// A class that thrashes doubles its limit; the limit of a class with idle blocks decreases towards the configured one.
+///
+/// ```
+/// use kiln_device::pool::{AllocationStrategy, FineClasses, PowersOfTwo};
+///
+/// assert_eq!(FineClasses.class_bytes()[..6], [256, 320, 384, 448, 512, 640]);
+/// assert_eq!(PowersOfTwo.class_bytes()[..3], [256, 512, 1024]);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FineClasses;
 
@@ -88,6 +97,8 @@ impl AllocationStrategy for FineClasses {
 
 /// Powers of two from 256 B to 256 MiB: fewer classes and thus more reuse across sizes, but padding of up to half a
 /// block.
+///
+/// See [`FineClasses`] for an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PowersOfTwo;
 

@@ -13,6 +13,8 @@ use kiln_ir::Result;
 use std::sync::Arc;
 
 /// The result of [`Pool::defragment`](super::Pool::defragment).
+///
+/// See [`Released`] for an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defragmented {
     /// Live blocks that were moved.
