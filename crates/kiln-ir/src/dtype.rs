@@ -8,6 +8,14 @@ use std::fmt;
 /// Every device can store, copy and cast all of them. Arithmetic is fused into kernels for [`Class::Float`],
 /// [`Class::Int`] and [`Class::Uint`]. `I64` and `F64` have no arithmetic on a GPU, because WGSL has none; the CPU
 /// device supports their elementwise ops and reductions, unfused.
+///
+/// ```
+/// use kiln_ir::{Class, DType, Element};
+///
+/// assert_eq!((f32::DTYPE, u8::DTYPE), (DType::F32, DType::U8));
+/// assert_eq!((DType::F16.bytes(), DType::F16.class()), (2, Class::Float));
+/// assert_eq!(DType::by_name("bf16"), Some(DType::BF16));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE half precision; computed as `f32`.
@@ -35,6 +43,8 @@ pub enum DType {
 }
 
 /// The type in which a dtype is computed.
+///
+/// See [`DType`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// `f32`, for `F16`, `BF16` and `F32`.
@@ -126,6 +136,8 @@ impl fmt::Display for DType {
 }
 
 /// A Rust type that represents the elements of a dtype.
+///
+/// See [`DType`] for an example.
 pub trait Element: bytemuck::NoUninit + PartialEq + fmt::Debug + Send + Sync {
     /// The corresponding dtype.
     const DTYPE: DType;

@@ -5,11 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Alias for a `Result` with Kiln's [`Error`].
+///
+/// See [the crate](crate) for an example.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error: a [kind](ErrorKind) to match on, a message, the context added by each layer, and a source.
 ///
 /// Cheap to clone: the loss of a device is reported to all of its users.
+///
+/// See [`error!`](crate::error!) for an example.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -23,6 +27,8 @@ struct Inner {
 }
 
 /// The kind of an [`Error`], named for the caller's remedy.
+///
+/// See [`error!`](crate::error!) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

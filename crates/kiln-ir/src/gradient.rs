@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// Creates graph nodes. A failed call is recorded by the builder and reported when the graph is complete; it returns
 /// an arbitrary value.
+///
+/// See [`gradients`] for an example.
 pub trait Builder {
     /// Returns the shape and dtype of a value.
     fn ty(&self, value: usize) -> TensorType;
@@ -35,6 +37,8 @@ pub trait Builder {
 }
 
 /// A value of a [`Builder`] with operators, for writing formulas: `g * x.apply(&op::COS)`.
+///
+/// See [`each`] and [`gradients`] for examples.
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct Expr<'a> {
@@ -43,18 +47,43 @@ pub struct Expr<'a> {
 }
 
 /// The gradient of each input of an op; `None` if it is zero everywhere or the input has no gradient.
+///
+/// See [`each`] for an example.
 pub type Gradients<'a> = SmallVec<[Option<Expr<'a>>; 3]>;
 
 /// The gradient rule of an elementwise op: takes its inputs, its result and the gradient of the result, all of one
 /// shape.
+///
+/// See [`each`] for an example.
 pub type ElementGradient = for<'a> fn(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a>;
 
 /// Wraps one gradient per input.
+///
+/// ```
+/// use kiln_ir::gradient::{ElementGradient, Expr, Gradients, each};
+///
+/// fn of_product<'a>(x: &[Expr<'a>], _y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+///     each([g * x[1], g * x[0]])
+/// }
+/// let rule: ElementGradient = of_product;
+/// ```
 pub fn each<'a, const N: usize>(gradients: [Expr<'a>; N]) -> Gradients<'a> {
     gradients.into_iter().map(Some).collect()
 }
 
 /// Returns the gradient of each input of an op, given the gradient of its result.
+///
+/// ```
+/// use kiln_ir::gradient::{Builder, Expr, gradients};
+/// use kiln_ir::{graph::Op, op};
+///
+/// // Creates the gradient of `x`, given `y`, which is the sine of `x`, and the gradient `g` of `y`.
+/// fn of_sine(builder: &dyn Builder, x: usize, y: usize, g: usize) -> kiln_ir::Result<Option<usize>> {
+///     let [x, y, g] = [x, y, g].map(|value| Expr::new(builder, value));
+///     let all = gradients(&Op::Element(&op::SIN), &[x], y, g)?;
+///     Ok(all[0].map(|gradient| gradient.value()))
+/// }
+/// ```
 ///
 /// # Errors
 /// Returns `Unsupported` if the op declares no gradient.

@@ -6,6 +6,8 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Shape and dtype of a tensor.
+///
+/// See [the crate](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// The shape.
@@ -15,12 +17,18 @@ pub struct TensorType {
 }
 
 /// Index of a node in its graph. The inputs of a node come before it.
+///
+/// See [the crate](crate) for an example.
 pub type NodeId = usize;
 
 /// Axes of a tensor.
+///
+/// See [`View`] for an example.
 pub type Axes = SmallVec<[usize; 4]>;
 
 /// A node: an input or a computed tensor.
+///
+/// See [the crate](crate) for an example.
 #[derive(Clone, Debug)]
 pub struct OpNode {
     /// The op that produces the tensor.
@@ -32,6 +40,8 @@ pub struct OpNode {
 }
 
 /// The operation of a node.
+///
+/// See [the crate](crate) for an example.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// A tensor in memory. The n-th node of this kind is the n-th input of a run.
@@ -74,6 +84,15 @@ impl Op {
 }
 
 /// How a view selects elements of its input.
+///
+/// ```
+/// use kiln_ir::graph::{Axes, View};
+/// use kiln_ir::{Layout, Shape};
+///
+/// let rows = Layout::contiguous(Shape::from((2, 3)));
+/// let view = View::Permute(Axes::from_slice(&[1, 0]));
+/// assert_eq!(view.apply(&rows, &Shape::from((3, 2))), Some(rows.permuted(&[1, 0])));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum View {
     /// Axis `i` is axis `axes[i]` of the input.
@@ -108,6 +127,13 @@ impl View {
 /// A reduction.
 ///
 /// Floats are accumulated in `f32`. Reductions of floats propagate NaN; arg-reductions return the index of a NaN.
+///
+/// ```
+/// use kiln_ir::graph::{Axes, Op, Reduce};
+///
+/// assert_eq!(Op::Reduce(Reduce::Sum, Axes::from_slice(&[1])).name(), "sum");
+/// assert_eq!(Reduce::Max.error_bound(1000, 1.0), 0.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduce {
     /// Sum; 0 for no elements.
@@ -142,6 +168,8 @@ impl Reduce {
 }
 
 /// A graph in topological order, with its outputs.
+///
+/// See [the crate](crate) for an example.
 #[derive(Clone, Debug, Default)]
 pub struct OpGraph {
     /// The nodes; inputs precede their users.

@@ -3,6 +3,19 @@
 use crate::{DType, Layout, Result, SimdLevel};
 
 /// The thread pool that a kernel runs on.
+///
+/// ```
+/// use kiln_ir::SimdLevel;
+/// struct ThisThread;
+/// impl kiln_ir::host::Workers for ThisThread {
+///     fn count(&self) -> usize { 1 }
+///     fn simd(&self) -> SimdLevel { SimdLevel::Scalar }
+///     fn run(&self, parts: usize, task: &(dyn Fn(usize) + Sync)) -> kiln_ir::Result<()> {
+///         (0..parts).for_each(task);
+///         Ok(())
+///     }
+/// }
+/// ```
 pub trait Workers: Sync {
     /// Returns the maximum number of threads in a parallel loop.
     fn count(&self) -> usize;
@@ -18,6 +31,8 @@ pub trait Workers: Sync {
 }
 
 /// An operand of a kernel in memory.
+///
+/// See [`HostCall`] for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct HostOperand<'a> {
     /// The element type.
@@ -30,6 +45,8 @@ pub struct HostOperand<'a> {
 
 /// The output of a kernel: contiguous and row-major. The fused epilogue and the conversion to the output's dtype are
 /// applied when results are stored.
+///
+/// See [`HostCall`] for an example.
 pub trait HostOutput: Sync {
     /// Stores results of a kernel that computes in `f32`, beginning at element `start`. `values` is overwritten as
     /// scratch memory.
@@ -66,6 +83,8 @@ pub trait HostOutput: Sync {
 }
 
 /// The position of a block of rows.
+///
+/// See [`HostCall`] for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRows {
     /// First element of the output to store.
@@ -79,6 +98,18 @@ pub struct HostRows {
 }
 
 /// One run of a kernel on the CPU.
+///
+/// ```
+/// use kiln_ir::host::{HostCall, HostRows};
+///
+/// // Fills an output that has the shape of the operand, a matrix, with ones.
+/// fn run(call: &HostCall<'_>) {
+///     let shape = call.operands[0].layout.shape();
+///     let rows = HostRows { start: 0, pitch: shape[1], length: shape[1], width: shape[1] };
+///     // SAFETY: no other thread stores results.
+///     unsafe { call.output.store_rows(rows, &mut vec![1.0; shape.elem_count()]) };
+/// }
+/// ```
 pub struct HostCall<'a> {
     /// The threads to run on.
     pub workers: &'a dyn Workers,

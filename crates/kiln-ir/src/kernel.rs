@@ -12,6 +12,19 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 /// A hand-written kernel: shape inference, WGSL and optionally CPU code of one op. See the crate `kiln-kernels`.
+///
+/// ```
+/// use kiln_ir::{KernelOp, Result, graph::TensorType, wgsl::WgslCall, wgsl::WgslKernel};
+///
+/// const MAIN: &str = "@compute @workgroup_size(1) fn double() { finish(0u, 2.0 * load_0(0u)); }";
+/// #[derive(Debug)] struct Double; // of a scalar
+/// impl KernelOp for Double {
+///     fn name(&self) -> &str { "double" }
+///     fn attributes(&self) -> smallvec::SmallVec<[u64; 4]> { smallvec::SmallVec::new() }
+///     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType> { Ok(inputs[0].clone()) }
+///     fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> { Ok(call.builder().finish(MAIN, [1, 1, 1])) }
+/// }
+/// ```
 pub trait KernelOp: Any + Debug + Send + Sync {
     /// Returns the name used in messages and reports.
     fn name(&self) -> &str;
@@ -98,6 +111,19 @@ pub trait KernelOp: Any + Debug + Send + Sync {
 }
 
 /// One kernel of a plan.
+///
+/// ```
+/// use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
+/// use kiln_ir::{Class, DType, Layout, Shape, op};
+///
+/// let x = Operand { dtype: DType::F32, layout: Layout::contiguous(Shape::new(&[6])) };
+/// let output = x.ty();
+/// let square = Instruction::Op { op: &op::MUL, class: Class::Float, args: [0, 0].into_iter().collect() };
+/// let program = Program { instructions: vec![Instruction::Load { operand: 0 }, square] };
+/// let body = Body { space: output.shape.clone(), operands: vec![x], program };
+/// let kernel = Kernel { name: "square".to_string(), core: Core::Map, body, output };
+/// assert_eq!(kernel.flops(), 6);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// Name composed of the fused ops, for reports: `mul_add_relu_sum`.
@@ -112,6 +138,8 @@ pub struct Kernel {
 }
 
 /// The operation that a kernel computes before its elementwise epilogue.
+///
+/// See [`Kernel`] for an example.
 #[derive(Clone, Debug)]
 pub enum Core {
     /// No core: the kernel is an elementwise program.
@@ -160,6 +188,8 @@ impl Core {
 }
 
 /// An elementwise program over an iteration space.
+///
+/// See [`Kernel`] for an example.
 #[derive(Clone, Debug)]
 pub struct Body {
     /// The shape of the iteration space.
@@ -188,6 +218,8 @@ impl Body {
 }
 
 /// A tensor that a kernel reads.
+///
+/// See [`Kernel`] for an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
     /// The element type.
@@ -204,6 +236,8 @@ impl Operand {
 }
 
 /// A straight-line program; the last instruction is the result.
+///
+/// See [`Kernel`] for an example.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
     /// The instructions. Each produces one value, which later instructions refer to by index.
@@ -211,6 +245,8 @@ pub struct Program {
 }
 
 /// An instruction, evaluated for each element of the space.
+///
+/// See [`Kernel`] for an example.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instruction {
     /// Loads an element of an operand, in the class of its dtype.

@@ -26,6 +26,12 @@ pub fn f32_of(x: f64) -> f32 {
 }
 
 /// Converts an `i64` to `f64`, rounding to odd.
+///
+/// ```
+/// let x = (1i64 << 53) + 1;
+/// assert_eq!(kiln_ir::round_to_odd::f64_of(x), 9_007_199_254_740_994.0);
+/// assert_eq!(x as f64, 9_007_199_254_740_992.0, "rounded to even");
+/// ```
 pub fn f64_of(x: i64) -> f64 {
     let nearest = x as f64;
     // `nearest` can be 2^63, which overflows `i64`.

@@ -5,6 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The widest SIMD instruction set that both the processor and the operating system support.
+///
+/// See [`detect`](Self::detect) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SimdLevel {

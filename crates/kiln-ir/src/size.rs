@@ -3,6 +3,10 @@
 use std::fmt;
 
 /// Displays a number of bytes in the largest binary unit that keeps it above one: `3.5 MiB`.
+///
+/// ```
+/// assert_eq!(kiln_ir::Bytes(3 << 19).to_string(), "1.5 MiB");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(
     /// The number of bytes.

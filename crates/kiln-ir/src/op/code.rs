@@ -8,42 +8,116 @@ use crate::{Class, SimdLevel};
 use std::marker::PhantomData;
 
 /// An op on `N` floats.
+///
+/// See [`ElementOp`](crate::op::ElementOp) for an example.
 pub trait FloatOp<const N: usize> {
     /// Computes the result.
     fn eval<T: Float>(args: [T; N]) -> T;
 }
 
 /// An op on `N` numbers of any class.
+///
+/// ```
+/// use kiln_ir::op::{ElementOp, Number, NumberOp};
+///
+/// struct Square;
+/// impl NumberOp<1> for Square {
+///     fn eval<T: Number>([x]: [T; 1]) -> T { x * x }
+/// }
+/// static OP: ElementOp =
+///     ElementOp::number::<Square, 1>("square", "`x * x`.", [(-10.0, 10.0)], |x| x[0] * x[0]);
+/// assert!(OP.takes(kiln_ir::Class::Float) && OP.takes(kiln_ir::Class::Int));
+/// ```
 pub trait NumberOp<const N: usize> {
     /// Computes the result.
     fn eval<T: Number>(args: [T; N]) -> T;
 }
 
 /// An op on `N` integers.
+///
+/// ```
+/// use kiln_ir::op::{ElementOp, Integer, IntegerOp};
+///
+/// struct Differ;
+/// impl IntegerOp<2> for Differ {
+///     fn eval<T: Integer>([a, b]: [T; 2]) -> T { a ^ b }
+/// }
+/// static OP: ElementOp =
+///     ElementOp::integer::<Differ, 2>("differ", "`a ^ b`.", [(0.0, 99.0); 2], |x| (x[0] as i64 ^ x[1] as i64) as f64);
+/// assert!(OP.takes(kiln_ir::Class::Int) && !OP.takes(kiln_ir::Class::Float));
+/// ```
 pub trait IntegerOp<const N: usize> {
     /// Computes the result.
     fn eval<T: Integer>(args: [T; N]) -> T;
 }
 
 /// A comparison of two numbers of any class.
+///
+/// ```
+/// use kiln_ir::op::{CompareOp, ElementOp, Number, Signature};
+///
+/// struct Same;
+/// impl CompareOp for Same {
+///     fn eval<T: Number>([a, b]: [T; 2]) -> T::Mask { a.le(b) & b.le(a) }
+/// }
+/// static OP: ElementOp =
+///     ElementOp::compare::<Same>("same", "Whether `a == b`.", [(-3.0, 3.0); 2], |x| f64::from(x[0] == x[1]));
+/// assert_eq!(OP.signature, Signature::Compare);
+/// ```
 pub trait CompareOp {
     /// Computes the mask.
     fn eval<T: Number>(args: [T; 2]) -> T::Mask;
 }
 
 /// A selection between two numbers of any class.
+///
+/// ```
+/// use kiln_ir::op::{ElementOp, Number, SelectOp, Signature};
+///
+/// struct Unless;
+/// impl SelectOp for Unless {
+///     fn eval<T: Number>(condition: T::Mask, [a, b]: [T; 2]) -> T { T::select(condition, b, a) }
+/// }
+/// static OP: ElementOp =
+///     ElementOp::select::<Unless>("unless", "`a` or `b`.", [(0.0, 1.5); 3], |x| x[if x[0] != 0.0 { 2 } else { 1 }]);
+/// assert_eq!(OP.signature, Signature::Select);
+/// ```
 pub trait SelectOp {
     /// Computes the result.
     fn eval<T: Number>(condition: T::Mask, args: [T; 2]) -> T;
 }
 
 /// An op on `N` values of `u32`.
+///
+/// ```
+/// use kiln_ir::op::{BitsOp, ElementOp, Signature, Uint};
+///
+/// struct Swap;
+/// impl BitsOp<1> for Swap {
+///     fn eval<T: Uint>([x]: [T; 1]) -> T { (x << T::lit(16)) | (x >> T::lit(16)) }
+/// }
+/// static OP: ElementOp =
+///     ElementOp::bits::<Swap, 1>("swap", "Swaps halves.", [(0.0, 1e9)], |x| f64::from((x[0] as u32).rotate_left(16)));
+/// assert_eq!(OP.signature, Signature::Bits { arity: 1 });
+/// ```
 pub trait BitsOp<const N: usize> {
     /// Computes the result.
     fn eval<T: Uint>(args: [T; N]) -> T;
 }
 
 /// A conversion of `N` values of `u32` to a float.
+///
+/// ```
+/// use kiln_ir::op::{BitsToFloatOp, ElementOp, Float, Int, Signature};
+///
+/// struct Signed;
+/// impl BitsToFloatOp<1> for Signed {
+///     fn eval<T: Float>([x]: [T::Bits; 1]) -> T { T::from_int(T::Int::from_bits(x)) }
+/// }
+/// static OP: ElementOp =
+///     ElementOp::bits_to_float::<Signed, 1>("signed", "As `i32`.", [(0.0, 1e9)], |x| f64::from(x[0] as u32 as i32));
+/// assert_eq!(OP.signature, Signature::BitsToFloat { arity: 1 });
+/// ```
 pub trait BitsToFloatOp<const N: usize> {
     /// Computes the result.
     fn eval<T: Float>(args: [T::Bits; N]) -> T;

@@ -4,9 +4,13 @@
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
 /// Boolean lanes.
+///
+/// See [`CompareOp`](crate::op::CompareOp) for an example.
 pub trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
 
 /// Numbers of any class. Integer arithmetic wraps; an integer divided by 0 is 0.
+///
+/// See [`NumberOp`](crate::op::NumberOp) for an example.
 pub trait Number:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self> + Sized
 {
@@ -46,18 +50,24 @@ pub trait Number:
 }
 
 /// Integers.
+///
+/// See [`IntegerOp`](crate::op::IntegerOp) for an example.
 pub trait Integer:
     Number + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
 {
 }
 
 /// `u32`. Shift amounts are taken modulo 32.
+///
+/// See [`BitsOp`](crate::op::BitsOp) for an example.
 pub trait Uint: Integer + Shl<Output = Self> + Shr<Output = Self> {
     /// Creates a constant.
     fn lit(value: u32) -> Self;
 }
 
 /// `i32`.
+///
+/// See [`BitsToFloatOp`](crate::op::BitsToFloatOp) for an example.
 pub trait Int: Integer {
     /// The corresponding `u32` lanes.
     type Bits: Uint<Mask = Self::Mask>;
@@ -69,6 +79,8 @@ pub trait Int: Integer {
 }
 
 /// `f32`.
+///
+/// See [`ElementOp`](crate::op::ElementOp) for an example.
 pub trait Float: Number {
     /// The corresponding `u32` lanes.
     type Bits: Uint<Mask = Self::Mask>;

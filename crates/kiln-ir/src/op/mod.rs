@@ -26,6 +26,19 @@ use code::Loops;
 use std::fmt;
 
 /// An elementwise op: one entry of the [table](all).
+///
+/// ```
+/// use kiln_ir::op::{ElementOp, Float, FloatOp};
+///
+/// struct Cube;
+/// impl FloatOp<1> for Cube {
+///     fn eval<T: Float>([x]: [T; 1]) -> T {
+///         x * x * x
+///     }
+/// }
+/// static CUBE: ElementOp = ElementOp::float::<Cube, 1>("cube", "The cube of `x`.", [(-10.0, 10.0)], |x| x[0].powi(3));
+/// assert_eq!((CUBE.arity(), CUBE.reference()(&[2.0])), (1, 8.0));
+/// ```
 #[must_use]
 pub struct ElementOp {
     /// The name of the op and of its tensor method.

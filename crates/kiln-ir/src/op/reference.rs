@@ -6,6 +6,10 @@ pub(super) use libm::{erf, erfc};
 use std::f64::consts::PI;
 
 /// Returns the softmax or log-softmax of a row.
+///
+/// ```
+/// assert_eq!(kiln_ir::op::reference::softmax(&[3.0, 3.0], false), [0.5, 0.5]);
+/// ```
 pub fn softmax(row: &[f64], log: bool) -> Vec<f64> {
     // Subtracting the maximum keeps every exponential at most 1, so that the sum cannot overflow.
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -15,6 +19,12 @@ pub fn softmax(row: &[f64], log: bool) -> Vec<f64> {
 }
 
 /// Converts a number to an integer dtype: truncates and wraps; 0 if not finite.
+///
+/// ```
+/// use kiln_ir::{DType, op::reference::wrapped};
+///
+/// assert_eq!((wrapped(-1.5, DType::U8), wrapped(-1.5, DType::I32)), (255.0, -1.0));
+/// ```
 pub fn wrapped(exact: f64, dtype: DType) -> f64 {
     if !exact.is_finite() {
         return 0.0;

@@ -317,6 +317,13 @@ table! { $
 }
 
 /// Returns the op with this name.
+///
+/// ```
+/// use kiln_ir::op;
+///
+/// assert_eq!(op::by_name("exp"), Some(&op::EXP));
+/// assert_eq!(op::by_name("cube"), None);
+/// ```
 pub fn by_name(name: &str) -> Option<&'static ElementOp> {
     all().iter().copied().find(|op| op.name == name)
 }

@@ -3,6 +3,8 @@
 use crate::DType;
 
 /// An error bound: a number of ULP of the exact result plus an absolute error.
+///
+/// See [`allows`](Self::allows) for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Relative part, in ULP of the dtype.
@@ -42,6 +44,13 @@ impl Tolerance {
 }
 
 /// Returns the spacing of a dtype's numbers at this value (ULP); 1 for integers.
+///
+/// ```
+/// use kiln_ir::{DType, op::ulp};
+///
+/// assert_eq!(ulp(DType::F32, 1.0), f64::from(f32::EPSILON));
+/// assert_eq!(ulp(DType::I32, 1.0), 1.0);
+/// ```
 pub fn ulp(dtype: DType, value: f64) -> f64 {
     // Bits of the mantissa, and the exponent of the smallest normal number: subnormal numbers have its spacing.
     let (bits, min_exponent) = match dtype {

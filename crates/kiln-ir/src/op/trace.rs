@@ -9,6 +9,15 @@ use std::fmt::Write;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
 /// The recorded steps of an op; the last step is the result.
+///
+/// ```
+/// use kiln_ir::op::{self, Expression, Infix, TraceStep, Type};
+///
+/// let trace = op::MUL.trace(kiln_ir::Class::Float).unwrap();
+/// assert_eq!(trace.args, [Type::F32, Type::F32]);
+/// // The first two steps are the arguments.
+/// assert_eq!(trace.steps[2], TraceStep { ty: Type::F32, expression: Expression::Infix(Infix::Mul, 0, 1) });
+/// ```
 #[derive(Debug)]
 pub struct Trace {
     /// The steps, in topological order.
@@ -18,6 +27,8 @@ pub struct Trace {
 }
 
 /// The type of a step.
+///
+/// See [`Trace`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// `f32`.
@@ -31,9 +42,13 @@ pub enum Type {
 }
 
 /// Index of an earlier step.
+///
+/// See [`Trace`] for an example.
 pub type Id = usize;
 
 /// One step of a trace.
+///
+/// See [`Trace`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceStep {
     /// The type of its value.
@@ -43,6 +58,8 @@ pub struct TraceStep {
 }
 
 /// The expression of a step.
+///
+/// See [`Trace`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expression {
     /// An argument of the op.

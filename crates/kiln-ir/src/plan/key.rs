@@ -10,6 +10,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// values of its scalars.
 ///
 /// Equality compares all words. Preceding words determine the meaning of each word.
+///
+/// ```
+/// use kiln_ir::graph::{Op, OpGraph, OpNode, TensorType};
+/// use kiln_ir::{DType, Layout, Shape, plan};
+///
+/// let graph = |length: usize| {
+///     let ty = TensorType { shape: Shape::new(&[length]), dtype: DType::F32 };
+///     let op = Op::Input(Layout::contiguous(ty.shape.clone()).into());
+///     OpGraph { nodes: vec![OpNode { op, inputs: Default::default(), ty }], outputs: vec![0], held: Vec::new() }
+/// };
+/// assert_ne!(plan::key(&graph(2)), plan::key(&graph(3)));
+/// assert_eq!(plan::structure(&graph(2)), plan::structure(&graph(3)));
+/// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct PlanKey(Vec<u64>);
 
@@ -59,11 +72,15 @@ impl PlanKey {
 }
 
 /// Returns the key of a graph's plan.
+///
+/// See [`PlanKey`] for an example.
 pub fn key(graph: &OpGraph) -> PlanKey {
     write(graph, true)
 }
 
 /// Returns a key shared by all graphs that differ only in lengths, strides and offsets.
+///
+/// See [`PlanKey`] for an example.
 pub fn structure(graph: &OpGraph) -> PlanKey {
     write(graph, false)
 }

@@ -166,6 +166,19 @@ fn unfused_read(graph: &OpGraph, input: NodeId) -> u64 {
 }
 
 /// Displays a plan as text.
+///
+/// ```
+/// use kiln_ir::graph::{Op, OpGraph, OpNode, TensorType};
+/// use kiln_ir::{DType, Layout, Shape, op, plan::{Plan, Target}};
+///
+/// let ty = TensorType { shape: Shape::from((2, 3)), dtype: DType::F32 };
+/// let node = |op, inputs: &[usize]| OpNode { op, inputs: inputs.into(), ty: ty.clone() };
+/// let input = Op::Input(Layout::contiguous(ty.shape.clone()).into());
+/// let nodes = vec![node(input, &[]), node(Op::Element(&op::RELU), &[0])];
+/// let plan = Plan::new(&OpGraph { nodes, outputs: vec![1], held: Vec::new() }, &Target::CPU)?;
+/// assert!(plan.explain().to_string().starts_with("kernel 0: map `relu` -> f32 (2, 3)"));
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Explain<'a>(&'a Plan);
 

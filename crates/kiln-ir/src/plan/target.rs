@@ -3,6 +3,8 @@
 use crate::DType;
 
 /// The limits of the device that a plan is made for, and whether to fuse.
+///
+/// See [the crate](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Target {

@@ -24,6 +24,8 @@ use std::fmt::Write as _;
 ///
 /// Out-of-bounds loads return an unspecified value, and out-of-bounds stores have no visible effect. The buffers are
 /// named `core0`, `body0` and so on, and `output`. A `param` is a function `p_NAME()`.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example.
 #[derive(Debug)]
 pub struct WgslBuilder<'a> {
     features: WgslFeatures,
