@@ -36,7 +36,7 @@ pub trait Builder {
     fn unslice(&self, value: usize, shape: Shape, axis: usize, start: usize, step: isize) -> usize;
 }
 
-/// A value of a [`Builder`] with operators, for writing formulas: `g * x.apply(&op::COS)`.
+/// A value of a [`Builder`] with operators, for writing formulas: `g * x.apply(&op::COS, &[])`.
 ///
 /// See [`each`] and [`gradients`] for examples.
 #[derive(Clone, Copy)]
