@@ -4,6 +4,8 @@
 use std::ffi::c_void;
 
 /// A buffer or uniform value bound to a kernel. Compiled code reads it through its `repr(C)` layout.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct BoundBuffer {
@@ -15,6 +17,8 @@ pub struct BoundBuffer {
 
 /// Maximum size of a binding. Offsets into it, and the offset of its end, fit into 31 bits, so that generated
 /// code can compute them as `i32`.
+///
+/// See the [crate documentation](crate) for an example.
 pub const MAX_BINDING_BYTES: u64 = (1 << 31) - 16;
 
 /// The context argument of compiled code. Field offsets are baked into stored code: a change needs a new

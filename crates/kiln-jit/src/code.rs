@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Position-independent machine code of a kernel, with the sizes its caller needs.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, PartialEq)]
 pub struct CompiledKernel {
     code: Vec<u8>,
@@ -95,6 +97,8 @@ impl fmt::Debug for CompiledKernel {
 }
 
 /// A kernel mapped into executable memory.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct ExecutableKernel {
     /// Mapped read-execute, never writable (W^X).
     map: Mmap,
@@ -108,6 +112,8 @@ unsafe impl Send for ExecutableKernel {}
 unsafe impl Sync for ExecutableKernel {}
 
 /// Arguments of a launch.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Debug)]
 pub struct LaunchArgs<'a> {
     /// Buffers, then uniform values, in the order of their binding numbers.
@@ -119,6 +125,8 @@ pub struct LaunchArgs<'a> {
 }
 
 /// Result of a run.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All workgroups ran.
@@ -231,6 +239,8 @@ impl fmt::Debug for ExecutableKernel {
 }
 
 /// Scratch memory of a thread. It grows on demand and is reused by later runs.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Debug, Default)]
 pub struct Scratch {
     // `u128` aligns the memory to 16 bytes, the size of a vector.

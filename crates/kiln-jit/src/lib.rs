@@ -62,6 +62,8 @@ use naga::{Module, Span};
 use std::fmt;
 
 /// Compilation options.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Options {
@@ -102,6 +104,8 @@ impl Default for Options {
 }
 
 /// An error of [`Compiler::compile`], with its location in the source.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileError {
     /// Location in the source; undefined when the error concerns the whole program.
@@ -146,6 +150,8 @@ const MAX_BACKTRACKING_INSTRUCTIONS: usize = 30_000;
 const MAX_STACK_BYTES: u32 = 512 << 10;
 
 /// A compiler for the host processor.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct Compiler {
     /// Target with and without optimisation.
     optimised: OwnedTargetIsa,

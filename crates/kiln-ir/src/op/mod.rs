@@ -60,12 +60,18 @@ pub struct ElementOp {
 
 /// The reference implementation in `f64`, independent of the op's own code; booleans are 0 or 1. For integer dtypes
 /// the result is truncated and wrapped modulo 2^32; infinity and NaN become 0.
+///
+/// See [`ElementOp`] for an example.
 pub type Reference = fn(args: &[f64]) -> f64;
 
 /// The interval from which tests sample an argument.
+///
+/// See [`ElementOp`] for an example.
 pub type Interval = (f64, f64);
 
 /// The dtypes of an op's operands and result.
+///
+/// See [`ElementOp`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signature {
     /// `arity` tensors of one dtype; the result has the same dtype.
@@ -91,6 +97,8 @@ pub enum Signature {
 
 /// A loop over a tile. `out` and the arguments have the same length and hold the bits of values of the class.
 /// Arguments beyond the op's arity are empty.
+///
+/// See [`ElementOp`] for an example.
 ///
 /// # Safety
 /// The processor must support the SIMD level that the loop was requested for.

@@ -42,6 +42,8 @@ use crate::{Layout, Result};
 use std::borrow::Cow;
 
 /// A sequence of kernels, with a memory slot for each value.
+///
+/// See the [crate documentation](crate) for an example of a plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The kernels, in execution order.
@@ -61,6 +63,8 @@ pub struct Plan {
 }
 
 /// A kernel with its operands and result.
+///
+/// See the [crate documentation](crate) for an example of a plan.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The kernel.
@@ -72,6 +76,8 @@ pub struct Step {
 }
 
 /// The source of an operand.
+///
+/// See the [crate documentation](crate) for an example of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// An input of the run.
@@ -81,6 +87,8 @@ pub enum Source {
 }
 
 /// The result of a step.
+///
+/// See the [crate documentation](crate) for an example of a plan.
 #[derive(Clone, Debug)]
 pub struct Value {
     /// Shape and dtype. The value is contiguous.
@@ -90,6 +98,8 @@ pub struct Value {
 }
 
 /// The storage of a value.
+///
+/// See the [crate documentation](crate) for an example of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A dedicated buffer that outlives the run: an output or a held node.
@@ -99,6 +109,8 @@ pub enum Place {
 }
 
 /// An output of a plan: a view of a value or of an input.
+///
+/// See the [crate documentation](crate) for an example of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanOutput {
     /// The viewed value or input.

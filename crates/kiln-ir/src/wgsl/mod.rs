@@ -24,6 +24,8 @@ use std::sync::Arc;
 /// Returns the unroll factor of a loop of `steps` iterations that keeps the loop within [`LOOP_STEPS`].
 ///
 /// Mesa's software Vulkan driver silently terminates all loops of an invocation after 65,535 iterations.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 pub fn unroll_factor(steps: usize) -> u32 {
     let copies = steps.div_ceil(LOOP_STEPS).next_power_of_two();
     u32::try_from(copies).unwrap_or(u32::MAX)
@@ -31,9 +33,13 @@ pub fn unroll_factor(steps: usize) -> u32 {
 
 /// Maximum iterations of one loop: a quarter of the limit that the strictest driver sets for all loops of an
 /// invocation (see [`unroll_factor`]).
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 pub const LOOP_STEPS: usize = 1 << 14;
 
 /// Capabilities of the adapter.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WgslFeatures {
     /// Support for the type `f16` in buffers and arithmetic.
@@ -43,6 +49,8 @@ pub struct WgslFeatures {
 }
 
 /// The arguments for rendering a hand-written kernel.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 pub struct WgslCall<'a> {
     /// Capabilities of the adapter.
     pub features: WgslFeatures,
@@ -55,6 +63,8 @@ pub struct WgslCall<'a> {
 }
 
 /// A kernel to compile and launch.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WgslKernel {
     /// The source. It depends on lengths only by class (workgroup division, unroll factor, whether rows are multiples
@@ -81,6 +91,8 @@ pub struct WgslKernel {
 }
 
 /// One binding of a [`WgslKernel`].
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WgslBinding {
     /// The `@binding` number.
@@ -92,6 +104,8 @@ pub struct WgslBinding {
 }
 
 /// The argument of a [`WgslBinding`].
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WgslArgument {
     /// An operand, by its index in [`Step::reads`](crate::plan::Step::reads).
@@ -103,6 +117,8 @@ pub enum WgslArgument {
 }
 
 /// Run-time checks that a kernel's author guarantees to be unnecessary.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WgslGuarantees {
     /// All loops terminate.
@@ -112,6 +128,8 @@ pub struct WgslGuarantees {
 }
 
 /// Renders a kernel of a plan as WGSL.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 ///
 /// # Errors
 /// Returns `Unsupported` if a hand-written kernel has no WGSL for its operands; `TooLarge` if a reduction has more
@@ -137,6 +155,8 @@ pub fn render(kernel: &Kernel, features: WgslFeatures) -> Result<WgslKernel> {
 ///
 /// Kernels assume no more than that: subgroup `group * subgroups + subgroup` begins with the item of that index, and
 /// advances by the total number of subgroups.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 pub fn subgroup_teams(most: u32) -> (u32, u32) {
     const INVOCATIONS: u32 = 64;
     (most.max(INVOCATIONS), (INVOCATIONS / most).max(1))
@@ -144,6 +164,8 @@ pub fn subgroup_teams(most: u32) -> (u32, u32) {
 
 /// Returns a grid of at least this many workgroups, with at most 65,535 along an axis, the limit of every device. The
 /// index of a workgroup is `group.y * groups.x + group.x`; there may be excess workgroups at the end.
+///
+/// See [`KernelOp`](crate::KernelOp) for an example of an op with such a kernel.
 pub fn grid(workgroups: u32) -> [u32; 3] {
     let rows = workgroups.div_ceil(65_535);
     [if rows == 0 { 0 } else { workgroups.div_ceil(rows) }, rows.max(1), 1]

@@ -13,6 +13,8 @@ pub(crate) const VECTOR_LANES: usize = 4;
 /// Vectors per gang. Two independent vectors hide instruction latency.
 pub(crate) const VECTORS: usize = 2;
 /// Invocations of a gang, which is also a subgroup.
+///
+/// See the [crate documentation](crate) for an example.
 pub const LANES: usize = VECTOR_LANES * VECTORS;
 
 /// How a scalar is represented across lanes.

@@ -6,6 +6,8 @@ use std::fmt;
 const MAX_FINDINGS: usize = 256;
 
 /// Kind of a finding.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FindingKind {
     /// An index is beyond the end of an array or buffer.
@@ -42,6 +44,8 @@ impl fmt::Display for FindingKind {
 }
 
 /// Identifies an invocation of a dispatch.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Invocation {
     /// `global_invocation_id`.
@@ -60,6 +64,8 @@ impl fmt::Display for Invocation {
 }
 
 /// A fault of a kernel. The fields describe its first occurrence.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Kind of fault.

@@ -21,6 +21,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Description of a launch that is checked.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchInfo {
     /// Name of the kernel in findings.
@@ -34,6 +36,8 @@ pub struct LaunchInfo {
 }
 
 /// State of a launch, which may run in several parts.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Debug, Default)]
 pub struct Sanitizer {
     launch: LaunchInfo,

@@ -25,6 +25,8 @@ use smallvec::{SmallVec, smallvec};
 ///
 /// Everything is computed in `f32`, in an order that does not depend on the number of threads: results are bitwise identical on any number
 /// of them.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// The factor of the scores, usually `1 / sqrt(d)`.

@@ -15,6 +15,8 @@ use kiln_ir::{KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
 /// Concatenates tensors along an axis. They have one dtype, and equal lengths along every other axis.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cat {
     /// The axis.

@@ -22,6 +22,8 @@ use smallvec::{SmallVec, smallvec};
 ///
 /// Inputs: `x`, and indices of the same rank that are longer than `x` along no axis but this one. The result has the shape of the indices:
 /// `out[a, i, b] = x[a, index[a, i, b], b]`.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
     /// The axis.
@@ -31,6 +33,8 @@ pub struct Gather {
 /// Selects a slice of a tensor per index: `out[a, i, b] = x[a, index[i], b]`. Along axis 0 of a table it is an embedding lookup.
 ///
 /// Inputs: `x`, and indices of rank 1. The result is as long along the axis as there are indices.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexSelect {
     /// The axis.

@@ -29,6 +29,8 @@ use smallvec::SmallVec;
 ///
 /// Products accumulate in `f32`, in an order that depends on the shapes and strides of the operands, but not on the number of
 /// threads: results are bitwise identical on any number of them.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matmul;
 

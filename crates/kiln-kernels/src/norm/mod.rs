@@ -20,6 +20,8 @@ use smallvec::{SmallVec, smallvec};
 ///
 /// Inputs: `x`, floats of any shape; if affine also `weight` and `bias`, floats of one axis, as long as the last axis of `x`. The
 /// variance is the biased one: the mean of the squared deviations.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct LayerNorm {
@@ -32,6 +34,8 @@ pub struct LayerNorm {
 /// Computes `x / sqrt(mean of squares + eps)` along the last axis, if affine times `weight`.
 ///
 /// Inputs: `x`, floats of any shape; if affine also `weight`, floats of one axis, as long as the last axis of `x`.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct RmsNorm {

@@ -15,6 +15,8 @@ use kiln_ir::{KernelOp, Result, Shape};
 use smallvec::{SmallVec, smallvec};
 
 /// How a window combines its elements.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolOp {
     /// The maximum, for every dtype; NaN if the window has one. Padding is below every element.
@@ -24,6 +26,8 @@ pub enum PoolOp {
 }
 
 /// Reduces each window position in each channel of `(batch, channels, height, width)` to one number.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// How the window combines its elements.
@@ -35,6 +39,8 @@ pub struct Pool {
 /// The gradient of [`Pool`]: for each image element, the sum of the gradients of the windows that selected it (max) or cover it (sum).
 ///
 /// Inputs: the gradient of the result, and for [`PoolOp::Max`] the images. Among several largest elements, the first one is selected.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolGradient {
     /// The pooling op.

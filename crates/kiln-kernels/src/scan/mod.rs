@@ -15,6 +15,8 @@ use kiln_ir::{DType, KernelOp, Result, Shape};
 use smallvec::{SmallVec, smallvec};
 
 /// How a scan combines elements.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanOp {
     /// `y[k] = y[k-1] + x[k]`.
@@ -29,6 +31,8 @@ pub enum ScanOp {
 /// Computes the inclusive scan of an op along an axis.
 ///
 /// Floats accumulate in `f64` on the CPU and in `f32` on a GPU; integers wrap.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// How elements are combined.

@@ -23,6 +23,8 @@ use smallvec::{SmallVec, smallvec};
 /// Inputs: `x`; indices of the same rank that are longer than `x` along no axis but this one; and `source`, of the dtype of `x` and the
 /// shape of the indices. The result is `x` with `out[a, index[a, i, b], b]` set to `source[a, i, b]`, or increased by it. If an index
 /// occurs twice, the last one along the axis wins, or they are added in order: in `f32` for floats, and rounded once.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scatter {
     /// The axis.

@@ -16,6 +16,8 @@ use smallvec::{SmallVec, smallvec};
 /// Computes `exp(x) / sum(exp(x))` along the last axis, or its logarithm, of floats of any shape.
 ///
 /// All elements of a row are NaN if it has a NaN or a positive infinity, or only negative infinities.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax {
     /// Whether the result is the logarithm.

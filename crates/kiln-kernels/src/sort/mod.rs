@@ -23,6 +23,8 @@ use smallvec::{SmallVec, smallvec};
 /// Returns the indices, as `u32`, of the first `count` elements of each row in ascending or descending order.
 ///
 /// A GPU sorts runs of at most [`GPU_RUN`](Argsort::GPU_RUN) elements; [`Merge`] merges them into rows.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argsort {
     /// Whether to sort from the largest element to the smallest.
@@ -37,6 +39,8 @@ pub struct Argsort {
 /// descending order, and all NaNs get the same bits.
 ///
 /// It has CPU code only. Elsewhere use [`Argsort`] and [`Gather`](crate::gather::Gather).
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sort {
     /// Whether to sort from the largest element to the smallest.
@@ -44,6 +48,8 @@ pub struct Sort {
 }
 
 /// Merges pairs of neighbouring sorted runs of each row. Inputs: `x`, and the indices of its rows with sorted runs.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merge {
     /// The order of the runs.

@@ -15,6 +15,8 @@ use kiln_ir::{Error, ErrorKind, KernelOp, Result, Shape};
 use smallvec::SmallVec;
 
 /// A sliding window. Arrays are in the order vertical, horizontal.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The kernel size.
@@ -72,6 +74,8 @@ impl Window {
 
 /// Extracts the patch at each window position (im2col): images `(batch, channels, height, width)` become `(batch, positions, elements)`, where the
 /// elements of each channel are consecutive. Padding is 0.
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfold {
     /// The window.
@@ -79,6 +83,8 @@ pub struct Unfold {
 }
 
 /// Sums patches back into images (col2im), in `f32`: the gradient of [`Unfold`].
+///
+/// See the [crate documentation](crate) for an example of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// The window.
