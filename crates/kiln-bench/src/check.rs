@@ -10,6 +10,8 @@ use std::fmt;
 const MAX_REFERENCE_STEPS: usize = 1 << 23;
 
 /// How close an output is to the reference.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closeness {
     /// Every element is within some roundings of its dtype plus the error of an `f32` sum.
@@ -19,6 +21,8 @@ pub enum Closeness {
 }
 
 /// The error for a wrong output.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutputError {
     /// The number of elements is wrong.

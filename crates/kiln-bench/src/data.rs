@@ -14,6 +14,8 @@ use crate::ElementType;
 use serde::Serialize;
 
 /// An input of a workload: its shape and its values.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Input {
     /// Length along each axis.

@@ -7,6 +7,8 @@ use kiln::ir::op::Interval;
 use kiln::ir::op::reference::softmax;
 
 /// A non-elementwise op called with tensors only: reductions are over all axes, the others along the last axes.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formula {
     /// The sum of all elements.

@@ -5,6 +5,8 @@ use kiln::nn::{AttentionOptions, PoolWindow};
 use kiln::{DType, Device, Result, Status, Tensor};
 
 /// A workload on a Kiln device, with its inputs uploaded.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Debug)]
 pub struct KilnWorkload {
     op: Op,

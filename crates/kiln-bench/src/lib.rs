@@ -54,4 +54,6 @@ pub use time::{Arm, BalancedOrder, Compared, SamplingConfig, Timing, compare, qu
 pub use workloads::{Workload, find, workloads};
 
 /// The error of an arm, which may come from any library.
+///
+/// See the [crate documentation](crate) for an example.
 pub type Fault = Box<dyn std::error::Error + Send + Sync>;

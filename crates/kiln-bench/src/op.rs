@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Storage type of the elements. Accumulation is in `f32` or better.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ElementType {
@@ -58,6 +60,8 @@ impl fmt::Display for ElementType {
 }
 
 /// The op of a workload. Every measured library computes the same on the same inputs.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "op")]
 #[expect(missing_docs, reason = "the lengths are named in the sentence of their op")]

@@ -4,6 +4,8 @@ use crate::{Arm, Fault};
 use std::rc::Rc;
 
 /// A prepared workload: its inputs are already in the library's memory.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct PreparedWorkload {
     run: Rc<dyn Fn() -> Result<(), Fault>>,
     output: Box<dyn Fn() -> Result<Vec<f32>, Fault>>,

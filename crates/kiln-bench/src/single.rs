@@ -10,6 +10,8 @@ use kiln::ir::round_to_odd;
 use kiln::{DType, Device, Result, Tensor, bf16, f16};
 
 /// An op whose output can be checked.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SingleOp {
     /// An entry of the op table, which has its own reference and error bound.
@@ -19,6 +21,8 @@ pub enum SingleOp {
 }
 
 /// A tensor operand as numbers.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
     /// Length along each axis.
@@ -30,6 +34,8 @@ pub struct Operand {
 }
 
 /// The extent of a passed check.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
     /// Number of compared elements; all of a small output.

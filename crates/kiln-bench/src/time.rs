@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// An implementation of a workload to time.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct Arm<'a> {
     /// Name of the implementation.
     pub name: String,
@@ -19,6 +21,8 @@ impl<'a> Arm<'a> {
 }
 
 /// How long to measure.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingConfig {
     /// Time for one comparison, divided equally among its arms. At least [`min_samples`](Self::min_samples) are taken regardless.
@@ -53,6 +57,8 @@ impl Default for SamplingConfig {
 }
 
 /// Time per run of an arm, in seconds.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Median.
@@ -68,12 +74,16 @@ pub struct Timing {
 }
 
 /// The timing of an arm, or its error.
+///
+/// See the [crate documentation](crate) for an example.
 pub type Compared = Result<Timing, Fault>;
 
 /// Times arms interleaved: each is warmed up, then gives one sample per round, in random order.
 ///
 /// Each arm has the same share of the time. An arm that has used up its share sits out while faster ones continue; an arm that fails is
 /// dropped.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn compare(arms: &mut [Arm<'_>], sampling: &SamplingConfig) -> Vec<Compared> {
     let share = sampling.budget / arms.len().max(1) as u32;
     let mut states: Vec<Result<Samples, Fault>> =
@@ -151,6 +161,8 @@ fn timed(arm: &mut Arm<'_>, runs: usize) -> Result<f64, Fault> {
 ///
 /// `sample` executes the given number of runs and returns their total seconds.
 ///
+/// See the [crate documentation](crate) for an example.
+///
 /// # Errors
 /// Returns the error of `sample`.
 pub fn runs_per_sample(
@@ -173,6 +185,8 @@ pub fn runs_per_sample(
 }
 
 /// Returns the quantile `share` of sorted samples; NaN for no samples.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     // The nearest sample, without interpolation.
     let rank = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
@@ -180,6 +194,8 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 /// Random, balanced arm orders: every second round reverses the one before it, so no arm runs before another more often than after it.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug)]
 pub struct BalancedOrder {
     state: u64,

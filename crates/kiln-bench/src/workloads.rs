@@ -3,6 +3,8 @@
 use crate::{ElementType, Op};
 
 /// A row of the table.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
     /// Name, such as `matmul-1024`.
@@ -71,11 +73,15 @@ static WORKLOADS: [Workload; 33] = [
 ];
 
 /// Returns all workloads, smaller ones of a kind first.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn workloads() -> &'static [Workload] {
     &WORKLOADS
 }
 
 /// Returns the workload with this name.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn find(id: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.id == id)
 }

@@ -4,6 +4,8 @@ use crate::report::{Outcome, Report};
 use serde::{Deserialize, Serialize};
 
 /// The stored part of a report: the ratio of each claim on each device.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
     /// Version of Kiln.
@@ -13,6 +15,8 @@ pub struct Baseline {
 }
 
 /// A stored claim.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BaselineClaim {
     /// Name of the claim.
@@ -24,6 +28,8 @@ pub struct BaselineClaim {
 }
 
 /// A claim that got worse.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regression {
     /// Name of the claim.

@@ -12,6 +12,8 @@ use serde::Serialize;
 use std::path::Path;
 
 /// A performance claim and the code that measures it.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Serialize)]
 pub struct Claim {
     /// Name of the claim.
@@ -33,6 +35,8 @@ pub struct Claim {
 }
 
 /// Minimum ratios of a claim; `None` if the claim does not apply to that kind of device.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Targets {
     /// Target on the CPU device.
@@ -61,6 +65,8 @@ impl Targets {
 }
 
 /// The environment in which a claim runs.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct Context<'a> {
     /// The device under test.
     pub device: &'a Device,
@@ -79,6 +85,8 @@ pub struct Context<'a> {
 }
 
 /// The evidence for a claim.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug)]
 #[must_use]
 pub enum Evidence {
@@ -162,6 +170,8 @@ impl Evidence {
 }
 
 /// Creates a check of counters.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn counts(passed: bool, detail: impl Into<String>) -> Check {
     Check::new(check::COUNTS, passed, detail)
 }

@@ -4,6 +4,8 @@ pub use kiln_bench::BalancedOrder;
 use std::time::Instant;
 
 /// A source of time.
+///
+/// See the [crate documentation](crate) for an example.
 pub trait Clock {
     /// Returns seconds since a fixed moment.
     fn now(&self) -> f64;
@@ -21,6 +23,8 @@ pub trait Clock {
 }
 
 /// The system's monotonic clock.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock(Instant);
 
@@ -38,6 +42,8 @@ impl Clock for SystemClock {
 }
 
 /// Chooses the order of the arms.
+///
+/// See the [crate documentation](crate) for an example.
 pub trait Order {
     /// Returns the arms of a round, in run order.
     fn round(&mut self, arms: usize) -> Vec<usize>;

@@ -12,6 +12,8 @@ use std::time::Instant;
 pub(crate) const LARGE_BYTES: f64 = 256e6;
 
 /// The limits of a device. Each is the best value seen so far, because noise only makes a measurement slower.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Debug)]
 pub enum DeviceLimits {
     /// Limits of the processor, caches considered.

@@ -3,9 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of the JSON format. Adding fields does not change it.
+///
+/// See the [crate documentation](crate) for an example.
 pub const FORMAT: u32 = 1;
 
 /// The result of a validation.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -31,6 +35,8 @@ pub struct Report {
 }
 
 /// Description of the machine.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// `linux`, `macos`, `windows`.
@@ -50,6 +56,8 @@ pub struct Machine {
 }
 
 /// A validated device.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValidatedDevice {
     /// Identifier as on the command line: `cpu`, `gpu`.
@@ -63,6 +71,8 @@ pub struct ValidatedDevice {
 }
 
 /// Timing noise of the machine: a fixed computation, repeated for some tenths of a second.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// Time of each run divided by the median, in run order.
@@ -76,6 +86,8 @@ pub struct Noise {
 }
 
 /// Measured upper limits of the machine.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineLimits {
     /// Peak `f32` FLOP/s, as fused multiply-adds, on all threads.
@@ -95,6 +107,8 @@ pub struct MachineLimits {
 }
 
 /// Measured upper limits of a device.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRoofline {
     /// Identifier as on the command line: `cpu`, `gpu:0`.
@@ -106,6 +120,8 @@ pub struct DeviceRoofline {
 }
 
 /// A measured bandwidth.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// `read`, `copy` or `triad`.
@@ -117,6 +133,8 @@ pub struct Bandwidth {
 }
 
 /// Status of a claim.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -141,6 +159,8 @@ impl Status {
 }
 
 /// The outcome of a claim on a device.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Name of the claim.
@@ -183,6 +203,8 @@ impl Outcome {
 }
 
 /// A condition that must hold for a measurement to count.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Name of the check: `output`, `work`, `synchronised`, `roofline`, `order`, `clock`, `counts`.
@@ -200,6 +222,8 @@ impl Check {
 }
 
 /// Number of claims per status.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Claims that are shown.
@@ -219,6 +243,8 @@ impl Summary {
 }
 
 /// Data of the plots. A list is empty if its claims did not run.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plots {
     /// Kernels on the roofline.
@@ -234,6 +260,8 @@ pub struct Plots {
 }
 
 /// A kernel on the roofline.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RooflinePoint {
     /// Name of its claim.
@@ -249,6 +277,8 @@ pub struct RooflinePoint {
 }
 
 /// Throughput of a square matmul.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatmulPoint {
     /// The device.
@@ -264,6 +294,8 @@ pub struct MatmulPoint {
 }
 
 /// Pool usage at one step.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolPoint {
     /// The device.
@@ -277,6 +309,8 @@ pub struct PoolPoint {
 }
 
 /// Load time from one tier of the kernel cache.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
     /// The device.
@@ -288,6 +322,8 @@ pub struct Tier {
 }
 
 /// Cost of a chain of ops, fused or unfused.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fusion {
     /// The device.

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 /// What to validate, and how long.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {
@@ -83,6 +85,8 @@ fn selects(name: &str, claim: &Claim) -> bool {
 }
 
 /// The error for a name that matches no claim.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownClaim(pub String);
 
@@ -95,6 +99,8 @@ impl std::fmt::Display for UnknownClaim {
 impl std::error::Error for UnknownClaim {}
 
 /// Progress of a validation.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// Steps done, including measuring the machine and the devices.
@@ -108,6 +114,8 @@ pub struct Progress<'a> {
 }
 
 /// Measures the machine, then every claim on every device that it applies to.
+///
+/// See the [crate documentation](crate) for an example.
 ///
 /// # Errors
 /// Returns an error if there is nothing to validate. A claim that cannot run, or whose device has no measurable limits, ends as not shown.

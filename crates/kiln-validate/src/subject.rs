@@ -4,9 +4,13 @@ use kiln::{Device, Tensor};
 use kiln_bench::{ElementType, Fault, KilnWorkload, Op};
 
 /// The inputs of a workload, one list of elements for each.
+///
+/// See the [crate documentation](crate) for an example.
 pub type Inputs = Vec<Vec<f32>>;
 
 /// An implementation of a workload. It never sees the clock and does not judge itself.
+///
+/// See the [crate documentation](crate) for an example.
 pub trait Subject {
     /// Replaces the input sets.
     ///
@@ -34,6 +38,8 @@ pub trait Subject {
 }
 
 /// Generates inputs and checks outputs.
+///
+/// See the [crate documentation](crate) for an example.
 pub trait Referee {
     /// Generates inputs that no subject has seen, deterministically from the seed.
     fn inputs(&self, seed: u64) -> Inputs;
@@ -46,6 +52,8 @@ pub trait Referee {
 }
 
 /// A workload of `kiln-bench`, with its `f64` reference.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadReferee {
     /// The computed op.
@@ -68,6 +76,8 @@ impl Referee for WorkloadReferee {
 }
 
 /// A computation on a device as three closures: prepare a set of inputs, compute a result, read the elements of the result.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct Computation<S, R> {
     device: Device,
     prepare: Box<Prepare<S>>,

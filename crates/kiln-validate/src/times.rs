@@ -3,6 +3,8 @@
 use kiln_bench::quantile;
 
 /// Samples of an arm: seconds per run by round; `None` for rounds that it sat out.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug)]
 pub struct Times {
     /// Name of the arm.
@@ -45,6 +47,8 @@ impl Times {
 }
 
 /// A ratio with its confidence interval.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     /// Median.
@@ -74,6 +78,8 @@ impl Ratio {
 }
 
 /// Returns the median, the upper of two middle samples; NaN for no samples.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn median(samples: impl Iterator<Item = f64>) -> f64 {
     quantile(&sorted(samples), 0.5)
 }

@@ -39,6 +39,8 @@ const AUDITS: usize = 3;
 const AUDIT_BYTES: usize = 4 << 20;
 
 /// One of the subjects of a trial.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct Arm<'a> {
     /// Name of the arm.
     pub name: String,
@@ -54,6 +56,8 @@ impl<'a> Arm<'a> {
 }
 
 /// Configuration of a trial.
+///
+/// See the [crate documentation](crate) for an example.
 pub struct Trial<'a> {
     /// The clock.
     pub clock: &'a dyn Clock,
@@ -66,6 +70,8 @@ pub struct Trial<'a> {
 }
 
 /// The result of a trial.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Measured {

@@ -10,6 +10,8 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 /// A memory access pattern.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
@@ -57,6 +59,8 @@ impl Pattern {
 }
 
 /// The limits of this machine for a number of threads. Bandwidths are measured on first use.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Debug)]
 pub struct Limits {
     threads: usize,
@@ -65,6 +69,8 @@ pub struct Limits {
 }
 
 /// Roofline time of a workload, in seconds.
+///
+/// See the [crate documentation](crate) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Roofline {
     /// Time for its arithmetic at peak FLOP/s.

@@ -15,6 +15,8 @@ use crate::claim::{Claim, Targets};
 use kiln_bench::Op;
 
 /// Returns all claims, in run order.
+///
+/// See the [crate documentation](crate) for an example.
 pub fn claims() -> &'static [Claim] {
     &CLAIMS
 }
